@@ -29,23 +29,23 @@ class Memo(Generic[K, T]):
     objects. Used by one thread."""
 
     def __init__(self) -> None:
-        self._found: dict[K, tuple[tuple[object, ...], T]] = {}
+        self._entries: dict[K, tuple[tuple[object, ...], T]] = {}
 
     def find(self, key: K, given: tuple[object, ...], find: Callable[[], T]) -> T:
         """The cached result, or a new one."""
-        found = self._found.get(key)
-        if found is None or found[0] != given:
-            found = self._found[key] = (given, find())
-        return found[1]
+        entry = self._entries.get(key)
+        if entry is None or entry[0] != given:
+            entry = self._entries[key] = (given, find())
+        return entry[1]
 
     def get(self, key: K, given: tuple[object, ...]) -> T | None:
         """None if it is not cached, or its input has changed."""
-        found = self._found.get(key)
-        return found[1] if found is not None and found[0] == given else None
+        entry = self._entries.get(key)
+        return entry[1] if entry is not None and entry[0] == given else None
 
     def put(self, key: K, given: tuple[object, ...], finding: T) -> None:
-        self._found[key] = (given, finding)
+        self._entries[key] = (given, finding)
 
     def keep(self, keys: Container[K]) -> None:
         """Drop all other keys."""
-        self._found = {key: found for key, found in self._found.items() if key in keys}
+        self._entries = {key: entry for key, entry in self._entries.items() if key in keys}

@@ -65,14 +65,16 @@ def measure(
     after = busyness(rules.machine, rules.idle_look_s)
     ours = sum(run.generated + 1 for run in asked)
     others = (*traffic, *_others(subject, tokens_before, tokens_after, ours))
-    found = figures(runs, most_variation=rules.most_variation, others=others, clock_jump_s=jump_s)
+    measured = figures(
+        runs, most_variation=rules.most_variation, others=others, clock_jump_s=jump_s
+    )
     return BenchmarkResult(
         key=subject.key,
         service=subject.launch.ref.label,
         model=subject.model,
         node=node,
-        prompt=found.prompt,
-        generation=found.generation,
+        prompt=measured.prompt,
+        generation=measured.generation,
         load_seconds=_load_s(subject, records()),
         measured_at=clock.time(),
         iterations=len(runs),
@@ -80,7 +82,7 @@ def measure(
         timings="engine" if subject.row.timings else "clock",
         device_memory_bytes=subject.device_bytes,
         busy=(*_at_work("before", before), *_at_work("after", after)),
-        problem=found.problem,
+        problem=measured.problem,
     )
 
 
@@ -124,8 +126,8 @@ def _quiet(subject: BenchmarkSubject, rules: Rules, say: Callable[[str], None]) 
 def _load_s(subject: BenchmarkSubject, records: Iterable[ProcessRecord]) -> float | None:
     """How long its process took to be ready, by its record now: its agent notes that a moment
     later. None of a router, whose models come and go."""
-    found = (r for r in records if r.child is not None and r.child.marker == subject.child.marker)
-    return None if subject.row.serves_many else next((r.start_seconds for r in found), None)
+    own = (r for r in records if r.child is not None and r.child.marker == subject.child.marker)
+    return None if subject.row.serves_many else next((r.start_seconds for r in own), None)
 
 
 def _snapshots(records: Iterable[ProcessRecord]) -> Iterator[ProcessSnapshot]:

@@ -100,21 +100,21 @@ def subjects(
 def used_devices(launch: Launch, pid: int, machine: Machine) -> Hardware:
     """This machine with those of its devices alone that the process has memory on. Where drivers
     do not tell: with as many as the service asks for, the first ones."""
-    found = probe(machine)
+    hardware = probe(machine)
     settings = launch.inputs.get("settings", {})
     layers = [v for k, v in settings.items() if k.rpartition(".")[2] == "gpuLayers"]
-    if not found.devices or (layers and all(value == 0 for value in layers)):
-        return found.model_copy(update={"devices": ()})
+    if not hardware.devices or (layers and all(value == 0 for value in layers)):
+        return hardware.model_copy(update={"devices": ()})
     asked = int(settings.get("devices") or 1)
     measured = device_memory(machine)
-    own = [device for device in found.devices if device.memory != "unified"]
+    own = [device for device in hardware.devices if device.memory != "unified"]
     by_pid = [m.by_pid for m in measured]
-    if len(measured) == len(own) == len(found.devices) and None not in by_pid:
+    if len(measured) == len(own) == len(hardware.devices) and None not in by_pid:
         pids = _with_children(pid)
         used = tuple(d for d, users in zip(own, by_pid, strict=True) if pids & set(users or ()))
     else:
-        used = found.devices[:asked]
-    return found.model_copy(update={"devices": used})
+        used = hardware.devices[:asked]
+    return hardware.model_copy(update={"devices": used})
 
 
 def _ready_models(record: ProcessRecord) -> tuple[str, ...]:

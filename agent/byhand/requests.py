@@ -74,11 +74,11 @@ def wake(pid: int) -> None:
 
 def take(state: StateDir) -> tuple[ActionRequest, ...]:
     """All requests, the oldest first, still on disk: `withdraw` each when it is noted."""
-    found = []
+    requests = []
     for file in sorted(_folder(state).glob("[0-9]*.json")):
         request = read_or_move(file, partial(_parse, file), lost="it was no request")
-        found += [request] if request else []
-    return tuple(found)
+        requests += [request] if request else []
+    return tuple(requests)
 
 
 def _parse(file: Path, data: Mapping[str, Any]) -> ActionRequest:

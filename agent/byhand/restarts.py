@@ -67,10 +67,10 @@ def _path(state: StateDir) -> Path:
 
 
 def _parse(rows: Iterable[Mapping[str, Any]]) -> dict[ObjectRef, int | None]:
-    found = {}
+    generations = {}
     for row in rows:
         kind, namespace, name = row["ref"]
         pid = row["pid"]
         ref = ObjectRef(str(kind), str(namespace), str(name))
-        found[ref] = None if pid is None else int(pid)
-    return found
+        generations[ref] = None if pid is None else int(pid)
+    return generations

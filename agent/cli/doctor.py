@@ -55,15 +55,15 @@ def run(args: argparse.Namespace) -> int:
     timeout_s = _seconds(args.timeout)
     from agent.doctor import Verdict, examine
 
-    found = []
+    checks = []
     with _one_ending() as is_over:
         for diagnosis in examine(names, programs_of(args), timeout_s, is_over):
-            found.append(diagnosis)
+            checks.append(diagnosis)
             if args.output == "text":
                 _show(diagnosis)
     if args.output == "json":
-        print(json.dumps([asdict(diagnosis) for diagnosis in found]))
-    verdicts = {diagnosis.verdict for diagnosis in found}
+        print(json.dumps([asdict(diagnosis) for diagnosis in checks]))
+    verdicts = {diagnosis.verdict for diagnosis in checks}
     wrong = {Verdict.FAILS, Verdict.ABSENT} if args.runtime else {Verdict.FAILS}
     is_well = Verdict.WORKS in verdicts and not verdicts & wrong
     return Exit.OK if is_well else Exit.BLOCKED

@@ -70,11 +70,11 @@ def run(args: argparse.Namespace) -> int:
         failed = _bring(store, wanted, context)
     finally:
         store.close()
-    found = [_entry(model, store, failed.get(model.origin)) for model in wanted]
+    entries = [_entry(model, store, failed.get(model.origin)) for model in wanted]
     if args.output == "json":
-        print(json.dumps({"formatVersion": 1, "models": found}))
+        print(json.dumps({"formatVersion": 1, "models": entries}))
     else:
-        for entry in found:
+        for entry in entries:
             print(printable(f"{entry['name']}: {entry['path'] or entry['message']}"))
     if not wanted:
         tell("this node's services need no models")
@@ -118,15 +118,15 @@ def _wanted(
         this = choose_node(fleet, node or remembered_node(state.root))
         here = [w for w in desired.assignment.workloads if w.node == this]
         return tuple({m.origin: m for workload in here for m in workload.model_files}.values())
-    found: list[ModelFile] = []
+    models: list[ModelFile] = []
     for name in names:
         namespace, _, own = name.rpartition("/")
         model = fleet.get(Model, ObjectRef("Model", namespace or DEFAULT_NAMESPACE, own))
         if model is None:
             have = ", ".join(m.ref.label for m in fleet.all(Model)) or "none"
             raise UsageError(f"{name}: the fleet has no such Model; there is {have}")
-        found += with_projectors([model_file(model, fleet)])
-    return tuple(found)
+        models += with_projectors([model_file(model, fleet)])
+    return tuple(models)
 
 
 def _bring(store: ModelStore, wanted: Sequence[ModelFile], context: FetchContext) -> dict[str, str]:

@@ -115,13 +115,13 @@ def restart(
 
     def left(owner: Processes | None = None) -> set[ObjectRef]:
         if owner is None:
-            found = list(instances_here(state, node))
+            instances = list(instances_here(state, node))
         else:
-            found = [seen.to_instance(f"node/{node}") for seen in owner.snapshot()]
-        for instance in found:
+            instances = [seen.to_instance(f"node/{node}") for seen in owner.snapshot()]
+        for instance in instances:
             if instance.ref in awaited:
                 saw(instance)
-        return awaited - {i.ref for i in found if i.ready and i.pid != before.get(i.ref)}
+        return awaited - {i.ref for i in instances if i.ready and i.pid != before.get(i.ref)}
 
     def in_place() -> None:
         records = {ref: record.launch for ref, record in here.records.items()}

@@ -186,10 +186,10 @@ def _owner(scope: str | None) -> pwd.struct_passwd:
 
 def _program() -> Path:
     """The command of this very installation, so that an upgrade in place is the next one."""
-    found = Path(sys.executable).with_name("fleet-agent")
-    if not found.is_file():
-        raise UsageError(f"{found}: not there; install the package with pip, pipx or uv first")
-    return found
+    program = Path(sys.executable).with_name("fleet-agent")
+    if not program.is_file():
+        raise UsageError(f"{program}: not there; install the package with pip, pipx or uv first")
+    return program
 
 
 def _search_path() -> str:

@@ -97,11 +97,11 @@ def run(args: argparse.Namespace) -> int:
 def _print(args: argparse.Namespace) -> int:
     from agent.labels.deciding import decide
 
-    found = decide(_reader(args.host_root)())
+    decided = decide(_reader(args.host_root)())
     shown = {
         "node": _node(args),
-        "labels": found.labels.labels(args.label_prefix),
-        "annotations": found.annotations(args.label_prefix),
+        "labels": decided.labels.labels(args.label_prefix),
+        "annotations": decided.annotations(args.label_prefix),
     }
     print(json.dumps(shown, indent=2))
     return Exit.OK

@@ -31,16 +31,16 @@ def run(args: argparse.Namespace) -> int:
     from agent.process.holders import leftovers
 
     state = shown_state(args)
-    found = sorted(leftovers(state), key=lambda each: (each.root, each.label or "", each.pid))
+    running = sorted(leftovers(state), key=lambda each: (each.root, each.label or "", each.pid))
     if args.output == "json":
-        print(json.dumps([_as_json(each) for each in found], indent=2))
+        print(json.dumps([_as_json(each) for each in running], indent=2))
         return Exit.OK
-    for each in found:
+    for each in running:
         name = each.label or "of no record"
         port = "" if each.port is None else f", port {each.port}"
         print(f"{name}: pid {each.pid}{port}, started from {printable(str(each.root))}")
         print(f"    {printable(each.ends_with)}")
-    if not found:
+    if not running:
         tell(f"nothing but what is in {state.root} was started here")
     return Exit.OK
 

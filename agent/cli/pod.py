@@ -144,8 +144,8 @@ def _context(args: argparse.Namespace) -> FetchContext:
     token_file = args.git_token_file or _token_file()
     files = (token_file, args.ssh_key_file, args.known_hosts_file, args.ca_file)
     folder = Path(tempfile.gettempdir())  # the pod's own: git locks, and is slow on a shared volume
-    found = Repository(folder, args.git_url, args.git_revision, GitCredentials(*files))
-    return FetchContext(args.allowed_hosts, mirrors, found.open, found.folder)
+    repository = Repository(folder, args.git_url, args.git_revision, GitCredentials(*files))
+    return FetchContext(args.allowed_hosts, mirrors, repository.open, repository.folder)
 
 
 def _token_file() -> Path | None:

@@ -53,14 +53,14 @@ def _runtimes() -> list[str]:
     from reconciler.api.errors import EngineError
     from reconciler.runtimes import RUNTIMES
 
-    found = []
+    lines = []
     for name, row in RUNTIMES.items():
         try:
             find_engine(row)
         except EngineError:
             continue
-        found.append(name)
-    return found
+        lines.append(name)
+    return lines
 
 
 def _stated(values: dict[str, Any]) -> dict[str, Any]:

@@ -90,9 +90,9 @@ def _say(
 ) -> None:
     from agent.byhand.restarts import read_restarts
 
-    found, kept = {i.ref: i for i in instances}, read_restarts(state)
+    by_ref, kept = {i.ref: i for i in instances}, read_restarts(state)
     for ref in sorted(wanted):
-        there = found.get(ref)
+        there = by_ref.get(ref)
         if ref in kept:
             waits = there.pending if there else None
             why = f" ({waits.reason}: {waits.message})".replace(": )", ")") if waits else ""

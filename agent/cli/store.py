@@ -95,22 +95,22 @@ def _list(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int:
 def _verify(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int:
     from agent.models.damage import damage_of
 
-    found: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     for model in _named(args.digests, store):
         tell(f"{model.digest[:_SHOWN_DIGITS]}: reading {model.path.name}")
         damage = damage_of(model)
         moved = store.contents.set_aside(model.digest) if damage and not args.dry_run else None
-        found.append(_entry(model) | {"damage": damage, "movedTo": str(moved) if moved else None})
-    damaged = [entry for entry in found if entry["damage"]]
+        entries.append(_entry(model) | {"damage": damage, "movedTo": str(moved) if moved else None})
+    damaged = [entry for entry in entries if entry["damage"]]
     if args.output == "json":
-        print(json.dumps({"formatVersion": 1, "models": found}))
+        print(json.dumps({"formatVersion": 1, "models": entries}))
     else:
         for entry in damaged:
             where = f"; moved to {entry['movedTo']}" if entry["movedTo"] else ""
             print(f"{entry['sha256'][:_SHOWN_DIGITS]}: damaged: {entry['damage']}{where}")
         if users := _started_from([e["sha256"] for e in damaged if e["movedTo"]], state):
             tell(f"still in use: `fleet-agent restart {users}{state.option}` reads it anew")
-        tell(f"{len(found)} verified, {len(damaged)} damaged")
+        tell(f"{len(entries)} verified, {len(damaged)} damaged")
     return Exit.BLOCKED if damaged else Exit.OK
 
 
@@ -118,8 +118,8 @@ def _started_from(digests: Collection[str], state: StateDir) -> str:
     """The services whose processes were started from these models, with blanks between."""
     from agent.process.records import Records
 
-    found = Records(state).read_all() if state.records.is_dir() else ()
-    commands = {r.launch.ref.label: " ".join(r.launch.command.argv) for r in found if r.child}
+    records = Records(state).read_all() if state.records.is_dir() else ()
+    commands = {r.launch.ref.label: " ".join(r.launch.command.argv) for r in records if r.child}
     return " ".join(label for label, argv in commands.items() if any(d in argv for d in digests))
 
 

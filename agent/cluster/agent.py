@@ -56,7 +56,7 @@ class ClusterAgent:
             [OWNED_KINDS[GROUP, kind] for kind in _KINDS],
             "",
             wake.fetch,
-            slim=lambda found: slim(found, cluster.node),
+            slim=lambda context: slim(context, cluster.node),
             namespace=settings.namespace or "",
         )
         self.source = FollowedCluster(
@@ -114,18 +114,18 @@ def _stand_in(node: str, settings: Settings) -> Manifest:
     }
 
 
-def slim(found: dict[str, Any], node: str) -> Manifest:
+def slim(live: dict[str, Any], node: str) -> Manifest:
     """Without the notes of the server and of kubectl, most of a small object's bytes, and without
     what other nodes report: what they write must not make every agent look again."""
-    metadata, status = found["metadata"], found.get("status") or {}
-    if found["kind"] == "InferenceService":
+    metadata, status = live["metadata"], live.get("status") or {}
+    if live["kind"] == "InferenceService":
         entries = status.get("instances") or ()
-        found["status"] = {"instances": [e for e in entries if e.get("node") == node]}
-    elif (found["kind"], metadata["name"]) != ("FleetNode", node):
-        found.pop("status", None)
+        live["status"] = {"instances": [e for e in entries if e.get("node") == node]}
+    elif (live["kind"], metadata["name"]) != ("FleetNode", node):
+        live.pop("status", None)
     metadata.pop("resourceVersion", None)
     metadata.pop("managedFields", None)
     (metadata.get("annotations") or {}).pop(
         "kubectl.kubernetes.io/last-applied-configuration", None
     )
-    return found
+    return live

@@ -67,9 +67,9 @@ class Endpoints:
         if with_services:
             selectors[_SERVICE] = f"{MANAGED_BY_LABEL}={AGENT_MANAGER}"
         self._live = {
-            id_of(found): found
+            id_of(live): live
             for kind, selector in selectors.items()
-            for found in self._api.list(kind, selector=selector, namespace=self._namespace).items
+            for live in self._api.list(kind, selector=selector, namespace=self._namespace).items
         }
         pause_s = RESYNC_S * random.uniform(0.8, 1.2)  # noqa: S311 - not for secrets
         self._list_at = time.monotonic() + pause_s

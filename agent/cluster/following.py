@@ -72,12 +72,12 @@ def led(node: str, seen: Objects, last: Followed | None, namespace: str | None =
         if (oid := _service_id(entry)).namespace == namespace or namespace is None
     }
     leaving = {
-        oid: found
-        for oid, found in seen.items()
+        oid: live
+        for oid, live in seen.items()
         if oid.kind == "InferenceService"
         and oid not in listed
-        and _is_elsewhere(found, node)
-        and _fleet_of(found) == _fleet_of(own)
+        and _is_elsewhere(live, node)
+        and _fleet_of(live) == _fleet_of(own)
     }
     services = {**listed, **leaving}
     around = _around(own, services.values(), seen, before)
@@ -93,10 +93,10 @@ def alone(
     node = own["metadata"]["name"]
     before = last.objects if last else _NOTHING
     known = last.owner_uids if last else {}
-    services = {oid: found for oid, found in seen.items() if _is_claimed(found, node, seen, before)}
+    services = {oid: live for oid, live in seen.items() if _is_claimed(live, node, seen, before)}
     kept = {
-        oid: found
-        for oid, found in before.items()
+        oid: live
+        for oid, live in before.items()
         if oid.kind == "InferenceService"
         and oid not in seen
         and not known.get(oid, OwnerUids()).proves_absence_from(owner_uids.get(oid, OwnerUids()))
@@ -140,18 +140,18 @@ def _service_id(entry: Mapping[str, Any]) -> ObjectId:
 
 def _listed(oid: ObjectId, entry: Mapping[str, Any], seen: Objects, before: Objects) -> Manifest:
     """A service of the list: the live object, unless it is older than the list."""
-    found = seen.get(oid)
-    if found is not None and _generation(found) >= int(entry.get("generation") or 0):
-        return found
+    live = seen.get(oid)
+    if live is not None and _generation(live) >= int(entry.get("generation") or 0):
+        return live
     if oid in before:
         return before[oid]
-    if found is not None:
+    if live is not None:
         raise SourceError(f"{oid.label} is older than its node's list: waiting for the newer one")
     raise SourceError(f"{oid.label} is in its node's list and not in the cluster")
 
 
-def _generation(found: Manifest) -> int:
-    return int(found["metadata"].get("generation") or 0)
+def _generation(live: Manifest) -> int:
+    return int(live["metadata"].get("generation") or 0)
 
 
 def _is_elsewhere(service: Manifest, node: str) -> bool:
@@ -165,12 +165,12 @@ def _placed_on(service: Manifest) -> tuple[str, ...]:
     return tuple(placement.get("nodes") or ())
 
 
-def _is_claimed(found: Manifest, node: str, seen: Objects, before: Objects) -> bool:
+def _is_claimed(live: Manifest, node: str, seen: Objects, before: Objects) -> bool:
     """Whether all its models require metal, and it names no other node."""
-    if found.get("kind") != "InferenceService":
+    if live.get("kind") != "InferenceService":
         return False
-    models = [seen.get(oid) or before.get(oid) for oid in models_of(found)]
-    nodes = _placed_on(found)
+    models = [seen.get(oid) or before.get(oid) for oid in models_of(live)]
+    nodes = _placed_on(live)
     return (
         bool(models)
         and all(model is not None and _accelerator(model) == _METAL for model in models)
@@ -191,20 +191,20 @@ def _around(
     services = tuple(services)
     named = {node_id(name) for service in services for name in _placed_on(service)}
     needed = named.union(*(models_of(service) for service in services))
-    found = {oid: seen.get(oid) or before.get(oid) for oid in needed}
+    around = {oid: seen.get(oid) or before.get(oid) for oid in needed}
     fleets = _fleets(own, seen) or {o: m for o, m in before.items() if o.kind == "Fleet"}
-    return {**fleets, **{oid: thing for oid, thing in found.items() if thing is not None}}
+    return {**fleets, **{oid: thing for oid, thing in around.items() if thing is not None}}
 
 
 def _fleets(own: Manifest, seen: Objects) -> dict[ObjectId, Manifest]:
     """Fleets that the node may belong to: a cluster may have several, and a reconciler that applies
     one from git labels its objects."""
-    found = {oid: fleet for oid, fleet in seen.items() if oid.kind == "Fleet"}
-    same = {oid: fleet for oid, fleet in found.items() if _fleet_of(fleet) == _fleet_of(own)}
-    return same or found
+    fleets = {oid: fleet for oid, fleet in seen.items() if oid.kind == "Fleet"}
+    same = {oid: fleet for oid, fleet in fleets.items() if _fleet_of(fleet) == _fleet_of(own)}
+    return same or fleets
 
 
-def _fleet_of(found: Manifest) -> str | None:
+def _fleet_of(live: Manifest) -> str | None:
     """The fleet in an object's labels; None if no reconciler applied it."""
-    label = (found["metadata"].get("labels") or {}).get(FLEET_LABEL)
+    label = (live["metadata"].get("labels") or {}).get(FLEET_LABEL)
     return str(label) if label else None

@@ -37,7 +37,7 @@ class OwnerUidReader:
 
     def _uid(self, oid: ObjectId) -> str | None:
         try:
-            found = self._api.get(oid)
+            live = self._api.get(oid)
         except Denied as error:
             if not self._has_logged:
                 self._has_logged = True
@@ -47,14 +47,14 @@ class OwnerUidReader:
                     error,
                 )
             return None
-        return None if found is None or _is_going(found) else str(found["metadata"]["uid"])
+        return None if live is None or _is_going(live) else str(live["metadata"]["uid"])
 
 
-def _is_going(found: Manifest) -> bool:
+def _is_going(live: Manifest) -> bool:
     """Being deleted, or a definition that is not served yet."""
-    if found["metadata"].get("deletionTimestamp"):
+    if live["metadata"].get("deletionTimestamp"):
         return True
-    if found["kind"] != "CustomResourceDefinition":
+    if live["kind"] != "CustomResourceDefinition":
         return False
-    conditions = (found.get("status") or {}).get("conditions") or ()
+    conditions = (live.get("status") or {}).get("conditions") or ()
     return not any(c.get("type") == "Established" and c.get("status") == "True" for c in conditions)

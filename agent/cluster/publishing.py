@@ -204,7 +204,7 @@ class Publisher:
             for i in instances
         }
         seen = self._seen() or {}
-        entries = {ref: found for ref in seen_refs(seen) if (found := self._live_entry(seen, ref))}
+        entries = {ref: live for ref in seen_refs(seen) if (live := self._live_entry(seen, ref))}
         written, now = 0, time.monotonic()
         for ref, entry in wanted.items():
             before = self._written.get(ref) or entries.get(ref)

@@ -24,7 +24,7 @@ def save(path: Path, location: str, followed: Followed) -> None:
         "format": _FORMAT,
         "location": location,
         "revision": followed.revision,
-        "objects": [_slim(found) for found in followed.objects.values()],
+        "objects": [_slim(live) for live in followed.objects.values()],
         "grounds": [[*oid, g.definition, g.namespace] for oid, g in followed.owner_uids.items()],
     }
     try:
@@ -47,17 +47,17 @@ def _followed(record: Mapping[str, Any], location: str) -> Followed | None:
     )
 
 
-def _slim(found: Manifest) -> dict[str, Any]:
+def _slim(live: Manifest) -> dict[str, Any]:
     """The author's fields, and those that later versions are compared with."""
-    slim = document(found)
-    generation = found["metadata"].get("generation")
+    slim = document(live)
+    generation = live["metadata"].get("generation")
     if generation is not None:
         slim["metadata"]["generation"] = generation
     return slim
 
 
 def _objects(raw: Iterable[Manifest]) -> dict[ObjectId, Manifest]:
-    return {id_of(found): found for found in raw}
+    return {id_of(live): live for live in raw}
 
 
 def _owner_uids(raw: Iterable[Any]) -> dict[ObjectId, OwnerUids]:

@@ -150,8 +150,8 @@ class StandAlone:
         """Reads the surroundings only if services were added or removed: most changes are
         a status of some object."""
         services = {
-            oid: str(found["metadata"].get("uid", ""))
-            for oid, found in seen.items()
+            oid: str(live["metadata"].get("uid", ""))
+            for oid, live in seen.items()
             if oid.kind == "InferenceService"
         }
         gone = undecided(seen, last)

@@ -77,10 +77,10 @@ def serve(
     launch = _launch(runtime, engine, model, kind, state)
     began = time.monotonic()
     with _running(state, launch) as processes:
-        found = _settled(processes, timeout_s, is_over)
+        snapshot = _settled(processes, timeout_s, is_over)
         ready = time.monotonic()
-        if not found.ready:
-            return Failed(_why(found, timeout_s), _log(state, launch))
+        if not snapshot.ready:
+            return Failed(_why(snapshot, timeout_s), _log(state, launch))
         if why := _unanswered(launch, min(timeout_s, _ANSWER_S)):
             return Failed(why, _log(state, launch))
         if is_over():
@@ -163,20 +163,20 @@ def _settled(
             raise KeyboardInterrupt
         if processes.wait_for(_is_settled, min(left, _LOOK_S)):
             break
-    (found,) = processes.snapshot()
-    return found
+    (snapshot,) = processes.snapshot()
+    return snapshot
 
 
 def _is_settled(states: Sequence[ProcessSnapshot]) -> bool:
     return any(state.ready or state.failures for state in states)
 
 
-def _why(found: ProcessSnapshot, timeout_s: float) -> str:
+def _why(snapshot: ProcessSnapshot, timeout_s: float) -> str:
     """With advice: no field of a service is wrong here, so it is the program or the machine."""
-    cause = ": ".join(filter(None, (found.reason, found.message)))
-    if not found.failures:
+    cause = ": ".join(filter(None, (snapshot.reason, snapshot.message)))
+    if not snapshot.failures:
         return f"not ready after {timeout_s:g} s: {cause}; give it longer with --timeout"
-    return f"{cause}; {_REMEDIES[found.reason]}" if found.reason in _REMEDIES else cause
+    return f"{cause}; {_REMEDIES[snapshot.reason]}" if snapshot.reason in _REMEDIES else cause
 
 
 def _unanswered(launch: Launch, timeout_s: float) -> str | None:

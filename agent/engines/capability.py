@@ -42,7 +42,7 @@ def find_runtimes(
     `programs` are paths given by a user, by the program's name; `only` restricts to runtimes of
     these names or aliases.
     """
-    found: list[RuntimeFound] = []
+    runtimes: list[RuntimeFound] = []
     missing: dict[str, str] = {}
     for name, row in RUNTIMES.items():
         if only is not None and not any(resolve(word) is row for word in only):
@@ -53,8 +53,8 @@ def find_runtimes(
         except EngineError as error:
             missing[name] = str(error)
             continue
-        found.append(RuntimeFound(name, engine.path, version(row, engine)))
-    return tuple(found), missing
+        runtimes.append(RuntimeFound(name, engine.path, version(row, engine)))
+    return tuple(runtimes), missing
 
 
 def doubts(stated: tuple[str, ...] | None, missing: Mapping[str, str]) -> tuple[str, ...]:

@@ -55,11 +55,11 @@ def find_engine(
         if chosen := (given or {}).get(program):
             return _given(program, chosen)
     for program in engine.programs:
-        found = shutil.which(program, path=path)
-        if found is None and path is None:
-            found = shutil.which(program, path=os.path.dirname(sys.executable))
-        if found:
-            return _binary(found)
+        path_of_program = shutil.which(program, path=path)
+        if path_of_program is None and path is None:
+            path_of_program = shutil.which(program, path=os.path.dirname(sys.executable))
+        if path_of_program:
+            return _binary(path_of_program)
     embedded = _embedded() if engine.embedded else None
     if embedded is not None:
         return embedded
@@ -71,17 +71,17 @@ def find_engine(
 
 
 def _given(program: str, chosen: str) -> EngineFound:
-    found = shutil.which(os.path.expanduser(chosen))
-    if found is None:
+    binary = shutil.which(os.path.expanduser(chosen))
+    if binary is None:
         raise EngineError(
             f"--{program_option(program)} {chosen}: no executable file there; correct the path,"
             f" or leave it out to look for {program} on PATH"
         )
-    return _binary(found)
+    return _binary(binary)
 
 
-def _binary(found: str) -> EngineFound:
-    path = os.path.abspath(found)
+def _binary(binary: str) -> EngineFound:
+    path = os.path.abspath(binary)
     if why := why_not_runnable(Path(path)):
         raise EngineError(f"{path} cannot be run: {why}; install it or give its path")
     return EngineFound((path,), path, "binary", _identity(Path(path)))

@@ -63,8 +63,10 @@ class CommandRenderer:
     def facts(self, fleet: Fleet, models: Sequence[Model]) -> dict[ObjectRef, ModelFacts]:
         """What the store knows of models that were downloaded."""
         stored = {m.ref: self.store.lookup(model_file(m, fleet)) for m in models}
-        found = {ref: self.store.facts(it.digest) for ref, it in stored.items() if it is not None}
-        return {ref: facts for ref, facts in found.items() if facts is not None}
+        facts_by_ref = {
+            ref: self.store.facts(it.digest) for ref, it in stored.items() if it is not None
+        }
+        return {ref: facts for ref, facts in facts_by_ref.items() if facts is not None}
 
     def render(
         self, workload: Workload, *, keep_port: bool, engine: EngineFound | None = None

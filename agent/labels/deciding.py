@@ -60,10 +60,12 @@ def decide(facts: Facts, labels_of_others: Mapping[str, str] | None = None) -> D
     names = dict.fromkeys(
         [d.vendor for d in facts.devices if d.vendor] + [gpu.vendor for gpu in facts.on_bus]
     )
-    found = [_of_vendor(name, facts) for name in names]
-    usable = _of_one_kind([vendor for vendor in found if vendor.gpus or _answers(vendor, facts)])
+    by_vendor = [_of_vendor(name, facts) for name in names]
+    usable = _of_one_kind(
+        [vendor for vendor in by_vendor if vendor.gpus or _answers(vendor, facts)]
+    )
     if not usable:
-        notes = tuple(note for vendor in found for note in vendor.notes)
+        notes = tuple(note for vendor in by_vendor for note in vendor.notes)
         return Decided(NodeLabels(avx512=avx512), notes)
     chosen, *rivals = sorted(usable, key=_rank, reverse=True)
     notes = chosen.notes
@@ -175,5 +177,5 @@ def _rank(vendor: _Vendor) -> tuple[int, int, str]:
 
 
 def _all(truths: Iterable[bool | None]) -> bool | None:
-    found = set(truths)
-    return False if False in found else None if None in found else True
+    distinct = set(truths)
+    return False if False in distinct else None if None in distinct else True

@@ -39,11 +39,11 @@ class Facts:
 def read_facts(machine: Machine | None = None, system: System | None = None) -> Facts:
     """Reads drivers, which may take for ever: see FactsReader."""
     machine = machine or Machine()
-    found = devices(system or _system(), machine)
+    gpus = devices(system or _system(), machine)
     return Facts(
         on_bus=pci_gpus(machine.root),
-        devices=found,
-        slices=mig_slices(machine) if any(d.vendor == "NVIDIA" for d in found) else {},
+        devices=gpus,
+        slices=mig_slices(machine) if any(d.vendor == "NVIDIA" for d in gpus) else {},
         shared_bytes=_shared_bytes(machine, system or _system()),
         avx512=has_avx512(machine),
     )

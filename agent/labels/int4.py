@@ -24,9 +24,9 @@ _NVIDIA_WITHOUT = 62  # of the Tegra X2: its byte instructions are of 6.1 and 7.
 
 def nvidia_int4(arch: str | None) -> bool | None:
     """None: the architecture is not known."""
-    if (found := re.fullmatch(r"sm_(\d{2,3})", arch or "")) is None:
+    if (match := re.fullmatch(r"sm_(\d{2,3})", arch or "")) is None:
         return None
-    return int(found[1]) >= _NVIDIA_FROM and int(found[1]) != _NVIDIA_WITHOUT
+    return int(match[1]) >= _NVIDIA_FROM and int(match[1]) != _NVIDIA_WITHOUT
 
 
 def amd_int4(arch: str | None) -> bool | None:

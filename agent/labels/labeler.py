@@ -75,14 +75,16 @@ class Labeler:
 
     def _write(self, facts: Facts) -> Decided:
         node = read_node(self._api, self._node)
-        found = decide(facts, node["metadata"].get("labels"))
-        wanted = DesiredLabels(found.labels.labels(self._prefix), found.annotations(self._prefix))
+        decided = decide(facts, node["metadata"].get("labels"))
+        wanted = DesiredLabels(
+            decided.labels.labels(self._prefix), decided.annotations(self._prefix)
+        )
         taken = write_labels(self._api, node, wanted)
         # not all nodes at the same moment
         pause_s = self._rewritten_s * random.uniform(0.5, 1)  # noqa: S311 - not for secrets
         self._written = facts, time.monotonic() + pause_s
         self._report(wanted, taken)
-        return found
+        return decided
 
     def _report(self, wanted: DesiredLabels, taken: tuple[TakenKey, ...]) -> None:
         others = {each.key for each in taken}

@@ -43,12 +43,12 @@ class TakenKey:
 
 def read_node(api: ApiServer, name: str) -> Manifest:
     """Raises UsageError, ClusterError."""
-    found = api.get(ObjectId("", "Node", "", name))
-    if found is None:
+    live = api.get(ObjectId("", "Node", "", name))
+    if live is None:
         raise UsageError(
             f"cluster {api.name} has no Node {name!r}: say with --node NAME which this machine is"
         )
-    return found
+    return live
 
 
 def write_labels(api: ApiServer, node: Manifest, wanted: DesiredLabels) -> tuple[TakenKey, ...]:

@@ -57,8 +57,8 @@ def _nvidia(labels: Mapping[str, str]) -> StatedGpu:
 
 def _amd(labels: Mapping[str, str]) -> StatedGpu:
     for name in ("amd.com/gpu.vram", "beta.amd.com/gpu.vram"):
-        if found := re.fullmatch(r"([0-9]{1,5})G", labels.get(name, "")):
-            return StatedGpu(vram=int(found[1]) * _GIB, is_rounded=True)
+        if match := re.fullmatch(r"([0-9]{1,5})G", labels.get(name, "")):
+            return StatedGpu(vram=int(match[1]) * _GIB, is_rounded=True)
     return StatedGpu()
 
 

@@ -47,24 +47,24 @@ def amd_cards(root: Path) -> Iterator[tuple[Path, Device]]:
         integrated = arch is not None and _INTEGRATED.fullmatch(arch) is not None
         if total is None and not integrated:
             continue
-        found = Device(
+        device_facts = Device(
             vendor="AMD",
             product=read_line(device / "product_name") or None,
             arch=arch,
             memory="unified" if integrated or total is None else total,
             uuid=read_line(device / "unique_id") or None,
         )
-        yield device, found
+        yield device, device_facts
 
 
 def _targets(root: Path) -> dict[int, str]:
     """PCI address (as KFD's location_id) -> gfx name of every compute node."""
-    found = {}
+    targets = {}
     for node in (root / "sys/class/kfd/kfd/topology/nodes").glob("*"):
         facts = _compute_node(node)
         if version := facts.get("gfx_target_version", 0):
-            found[facts.get("location_id", 0)] = _gfx(version)
-    return found
+            targets[facts.get("location_id", 0)] = _gfx(version)
+    return targets
 
 
 def _compute_node(node: Path) -> dict[str, int]:
@@ -113,11 +113,11 @@ def _memory(machine: Machine) -> Iterator[MeasuredDevice]:
 
 def _gpu_ids(root: Path) -> dict[int, int]:
     """PCI address (as KFD's location_id) -> the compute driver's number of the device."""
-    found = {}
+    gpu_ids = {}
     for node in (root / "sys/class/kfd/kfd/topology/nodes").glob("*"):
         if gpu_id := read_number(node / "gpu_id"):
-            found[_compute_node(node).get("location_id", -1)] = gpu_id
-    return found
+            gpu_ids[_compute_node(node).get("location_id", -1)] = gpu_id
+    return gpu_ids
 
 
 def _by_pid(root: Path, gpu_id: int) -> dict[int, int] | None:

@@ -126,8 +126,8 @@ class MachineMemory:
         ways += freed_by_others(launch.ref, ledger, largest)
         return f"{text}; {', or '.join(ways)}"
 
-    def _see(self, found: Programs) -> MemorySnapshot:
-        return MemorySnapshot.now(self._machine, self._stated, found)
+    def _see(self, programs: Programs) -> MemorySnapshot:
+        return MemorySnapshot.now(self._machine, self._stated, programs)
 
     def _ledger(self, beside: Iterable[ProcessSnapshot], states: Iterable[ObservedPool]) -> Ledger:
         """What each service takes. Before the fleet is read it is not known how much of the machine

@@ -14,9 +14,9 @@ def device_memory(machine: Machine) -> tuple[MeasuredDevice, ...]:
 
 
 def of_stated(
-    found: tuple[MeasuredDevice, ...], uuid: str | None, index: int
+    measured: tuple[MeasuredDevice, ...], uuid: str | None, index: int
 ) -> MeasuredDevice | None:
     """The device that a FleetNode states: by its uuid if stated, else by its index."""
     if uuid is not None:
-        return next((device for device in found if device.uuid == uuid), None)
-    return found[index] if index < len(found) else None
+        return next((device for device in measured if device.uuid == uuid), None)
+    return measured[index] if index < len(measured) else None

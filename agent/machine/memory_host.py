@@ -86,19 +86,19 @@ if sys.platform == "linux":
 
     def host_memory(root: Path = Path("/")) -> HostMemory | None:
         """The machine's memory now."""
-        found = _fields(root / "proc/meminfo")
-        total, available = found.get("MemTotal"), found.get("MemAvailable")
+        memory = _fields(root / "proc/meminfo")
+        total, available = memory.get("MemTotal"), memory.get("MemAvailable")
         return None if total is None or available is None else HostMemory(total, total - available)
 
     def resident(pid: int) -> Resident | None:
         """What a process holds; counters of the kernel, read in microseconds. Pages that several
         processes map count for each."""
-        found = _fields(Path(f"/proc/{pid}/status"))
-        total = found.get("VmRSS")
+        fields = _fields(Path(f"/proc/{pid}/status"))
+        total = fields.get("VmRSS")
         if total is None:
             return None
-        own = found.get("RssAnon", total) + found.get("RssShmem", 0)
-        return Resident(total, min(own + found.get("VmLck", 0), total))
+        own = fields.get("RssAnon", total) + fields.get("RssShmem", 0)
+        return Resident(total, min(own + fields.get("VmLck", 0), total))
 
     def measured_bytes(pid: int) -> int | None:
         """PSS: what a process maps, each shared page divided among the processes that map it. The

@@ -49,14 +49,14 @@ class MemorySnapshot:
     programs: Programs
 
     @classmethod
-    def now(cls, machine: Machine, stated: Stated, found: Programs) -> MemorySnapshot:
+    def now(cls, machine: Machine, stated: Stated, programs: Programs) -> MemorySnapshot:
         seen = device_memory(machine) if stated.devices else ()
         devices = {
             f"device{index}": device
             for index, uuid in enumerate(stated.devices)
             if (device := of_stated(seen, uuid, index))
         }
-        return cls(host_memory(machine.root), devices, found)
+        return cls(host_memory(machine.root), devices, programs)
 
 
 def pool_states(seen: MemorySnapshot, stated: Stated, ours: Ours) -> tuple[ObservedPool, ...]:
@@ -118,9 +118,9 @@ def _resident(needed: int, tree: Iterable[int]) -> Use:
     return Use(needed, sum(part.total for part in parts), sum(part.fixed for part in parts))
 
 
-def _largest_on(by_pid: Mapping[int, int], found: Programs) -> str:
+def _largest_on(by_pid: Mapping[int, int], programs: Programs) -> str:
     """The largest program on a device that is not ours, for messages."""
-    ours = {pid for tree in found.trees.values() for pid in tree}
+    ours = {pid for tree in programs.trees.values() for pid in tree}
     foreign = {pid: size for pid, size in by_pid.items() if pid not in ours and size}
     if not foreign:
         return ""

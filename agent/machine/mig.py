@@ -24,7 +24,7 @@ def mig_slices(machine: Machine) -> Slices:
 
 
 def _by_library(nvml: Any) -> Slices:  # noqa: ANN401 - see machine.load_nvml
-    found = {}
+    slices = {}
     for index in range(nvidia_count(nvml)):
         with contextlib.suppress(nvml.NVMLError):  # not a model that can be cut, or a lost one
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
@@ -32,8 +32,8 @@ def _by_library(nvml: Any) -> Slices:  # noqa: ANN401 - see machine.load_nvml
             if current:
                 uuid = nvml.nvmlDeviceGetUUID(handle)
                 text = uuid.decode(errors="replace") if isinstance(uuid, bytes) else uuid
-                found[text] = _of_gpu(nvml, handle)
-    return found
+                slices[text] = _of_gpu(nvml, handle)
+    return slices
 
 
 def _of_gpu(nvml: Any, handle: Any) -> tuple[int, ...]:  # noqa: ANN401 - see above
@@ -49,13 +49,13 @@ def _by_tool(machine: Machine) -> Slices:
     """nvidia-smi lists the slices by names that round their memory up: it stays unknown."""
     query = ("--query-gpu=uuid,mig.mode.current", "--format=csv,noheader")
     rows = [row.split(", ") for row in (machine.tool("nvidia-smi", *query) or "").splitlines()]
-    found = {row[0]: 0 for row in rows if len(row) == 2 and row[1].strip() == "Enabled"}
-    if not found:
+    slices = {row[0]: 0 for row in rows if len(row) == 2 and row[1].strip() == "Enabled"}
+    if not slices:
         return {}
     gpu = ""
     for line in (machine.tool("nvidia-smi", "-L") or "").splitlines():
         if is_gpu := _GPU.match(line):
             gpu = is_gpu[1]
-        elif _SLICE.match(line) and gpu in found:
-            found[gpu] += 1
-    return {uuid: (None,) * count for uuid, count in found.items()}
+        elif _SLICE.match(line) and gpu in slices:
+            slices[gpu] += 1
+    return {uuid: (None,) * count for uuid, count in slices.items()}

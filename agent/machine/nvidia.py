@@ -93,15 +93,15 @@ def _memory(machine: Machine) -> Iterator[MeasuredDevice]:
 def _by_pid(nvml: Any, handle: Any) -> dict[int, int] | None:  # noqa: ANN401 - see above
     """A process that computes and draws is in both lists, with the same figure."""
     try:
-        found = [
+        running = [
             *nvml.nvmlDeviceGetComputeRunningProcesses(handle),
             *nvml.nvmlDeviceGetGraphicsRunningProcesses(handle),
         ]
     except nvml.NVMLError:
         return None
-    if any(p.usedGpuMemory is None or not _is_here(p.pid) for p in found):
+    if any(p.usedGpuMemory is None or not _is_here(p.pid) for p in running):
         return None
-    return {int(p.pid): int(p.usedGpuMemory) for p in found}
+    return {int(p.pid): int(p.usedGpuMemory) for p in running}
 
 
 def _is_here(pid: int) -> bool:

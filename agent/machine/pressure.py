@@ -38,27 +38,27 @@ class PressureWatch:
     _level: str | None = "normal"
 
     def read(self) -> Pressure | None:
-        found = read_pressure(self.machine, self.platform)
-        level = found.level if found else None
+        pressure = read_pressure(self.machine, self.platform)
+        level = pressure.level if pressure else None
         if level != self._level:
             raised = level in ("warning", "critical")
             _log.log(
                 logging.WARNING if raised else logging.INFO,
                 "memory pressure is %s (it was %s)",
-                _described(found),
+                _described(pressure),
                 self._level or "not known",
             )
             self._level = level
-        return found
+        return pressure
 
 
-def _described(found: Pressure | None) -> str:
-    if found is None:
+def _described(pressure: Pressure | None) -> str:
+    if pressure is None:
         return "not known"
-    if found.some_share is None or found.full_share is None:
-        return found.level
-    some, full = f"{found.some_share:.0%}", f"{found.full_share:.0%}"
-    return f"{found.level}: in the last 10 s some task waited {some} of the time, all {full}"
+    if pressure.some_share is None or pressure.full_share is None:
+        return pressure.level
+    some, full = f"{pressure.some_share:.0%}", f"{pressure.full_share:.0%}"
+    return f"{pressure.level}: in the last 10 s some task waited {some} of the time, all {full}"
 
 
 def _linux(machine: Machine) -> Pressure | None:

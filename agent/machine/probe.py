@@ -36,11 +36,11 @@ def probe(machine: Machine | None = None) -> Hardware:
 def own_memory(machine: Machine | None = None) -> Hardware:
     """The part of it that memory pools are made of; without memory if that cannot be read."""
     machine = machine or Machine()
-    found = host_memory(machine.root)
+    memory = host_memory(machine.root)
     system: System = "darwin" if sys.platform == "darwin" else "linux"
     return Hardware(
-        memory=found.total if found else None,
-        devices=devices(system, machine) if found else (),
+        memory=memory.total if memory else None,
+        devices=devices(system, machine) if memory else (),
     )
 
 

@@ -49,15 +49,15 @@ class Sensors:
 
     def now(self) -> tuple[SensorReading, ...]:
         """The last readings; none where they are old."""
-        at, found = self._read
-        return found if self._clock() - at < _GOOD_FOR_S else ()
+        at, readings = self._read
+        return readings if self._clock() - at < _GOOD_FOR_S else ()
 
     def _run(self) -> None:
         while not self._ending.is_set():
-            found = tuple(read(self._machine))
-            self._read = self._clock(), found
+            readings = tuple(read(self._machine))
+            self._read = self._clock(), readings
             is_awake = any(driver.is_awake(self._machine) for driver in EVERY_DRIVER)
-            if not is_awake and not found:
+            if not is_awake and not readings:
                 return  # no accelerator here, and drivers do not appear later
             self._ending.wait(self._every_s if is_awake else max(self._every_s, _ASLEEP_EVERY_S))
 

@@ -87,10 +87,10 @@ def bring(attempt: Attempt) -> ArrivedFiles:
     fetched = _FetchedFiles(attempt, listing)
     files = tuple(fetched.fetch(remote) for remote in listing.files)
     transfer.state = DownloadPhase.VERIFYING
-    found = tree_digest((file.path, file.sha256) for file in files)
+    digest = tree_digest((file.path, file.sha256) for file in files)
     try:
-        if attempt.expected and found != attempt.expected:
-            raise ModelCorrupt(_mismatch(model, attempt.expected, found))
+        if attempt.expected and digest != attempt.expected:
+            raise ModelCorrupt(_mismatch(model, attempt.expected, digest))
         facts = _facts(files, entry) if model.format == "gguf" else None
     except ModelCorrupt as error:
         shutil.rmtree(attempt.place, ignore_errors=True)
@@ -99,9 +99,9 @@ def bring(attempt: Attempt) -> ArrivedFiles:
         raise
     if len(files) == 1:
         files, entry = _alone(files[0], model), ""
-        return ArrivedFiles(found, files, "", files[0].path, facts, listing.resolved)
+        return ArrivedFiles(digest, files, "", files[0].path, facts, listing.resolved)
     folder = _safe_name(model.source.rstrip("/")) if listing.folder else ""
-    return ArrivedFiles(found, files, folder, entry, facts, listing.resolved)
+    return ArrivedFiles(digest, files, folder, entry, facts, listing.resolved)
 
 
 class _FetchedFiles:
@@ -201,16 +201,16 @@ def _require_promised(listing: FileListing, attempt: Attempt) -> None:
         return
     promised = [(file.path, file.sha256) for file in listing.files if file.sha256]
     if len(promised) == len(listing.files):
-        found = tree_digest(promised)
-        if found != attempt.expected:
-            raise ModelCorrupt(_mismatch(attempt.transfer.model, attempt.expected, found))
+        digest = tree_digest(promised)
+        if digest != attempt.expected:
+            raise ModelCorrupt(_mismatch(attempt.transfer.model, attempt.expected, digest))
 
 
-def _mismatch(model: ModelFile, expected: str, found: str) -> str:
+def _mismatch(model: ModelFile, expected: str, digest: str) -> str:
     if model.sha256:
-        return f"its sha256 is {found}, not {expected} as spec.sha256 says"
+        return f"its sha256 is {digest}, not {expected} as spec.sha256 says"
     return (
-        f"its sha256 is {found}, but this node first got {expected} from the same source:"
+        f"its sha256 is {digest}, but this node first got {expected} from the same source:"
         " set spec.sha256 to the one you want"
     )
 
@@ -230,8 +230,8 @@ def facts_of(files: Mapping[str, Path], entry: str) -> ModelFacts:
     parts = [f"{folder}{slash}{part}" for part in shards_of(name)] or [entry]
     if missing := [part for part in parts if part not in files]:
         raise HeaderError(f"the part {missing[0]} is not there")
-    found = [read_path(files[part]) for part in parts]
-    return combine(found) if len(found) > 1 else found[0]
+    headers = [read_path(files[part]) for part in parts]
+    return combine(headers) if len(headers) > 1 else headers[0]
 
 
 def folder_facts(files: Mapping[str, Path]) -> ModelFacts:

@@ -17,14 +17,14 @@ def damage_of(model: StoredModel, read: Callable[[int], None] = lambda count: No
     if tree_digest((file.path, file.sha256) for file in model.files) != model.digest:
         return "its list of files was changed"
     for file in model.files:
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         try:
             with (model.base / file.path).open("rb") as stream:
                 while chunk := stream.read(_CHUNK):
-                    found.update(chunk)
+                    digest.update(chunk)
                     read(len(chunk))
         except OSError as error:
             return f"{file.path} cannot be read: {error.strerror or error}"
-        if found.hexdigest() != file.sha256:
-            return f"{file.path} has the sha256 {found.hexdigest()}, not {file.sha256}"
+        if digest.hexdigest() != file.sha256:
+            return f"{file.path} has the sha256 {digest.hexdigest()}, not {file.sha256}"
     return None

@@ -72,8 +72,8 @@ def read_expected(state: StateDir, target: str) -> tuple[Instance, ...]:
 
 def read_noted(state: StateDir, target: str) -> tuple[Instance, ...]:
     """What the owner of a state directory waits for, or last waited for."""
-    found = glance(_path(state), lambda data: tuple(_parse(entry, target) for entry in data))
-    return found or ()  # missing, or not ours: it is only for display
+    instances = glance(_path(state), lambda data: tuple(_parse(entry, target) for entry in data))
+    return instances or ()  # missing, or not ours: it is only for display
 
 
 def beside(

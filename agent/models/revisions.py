@@ -32,8 +32,8 @@ class KeptModels:
     def add(self, revision: str, digests: Collection[str]) -> None:
         """Models of a noted revision that came since then. OSError as above."""
         came = {
-            noted: tuple(sorted({*found, *digests}) if noted == revision else found)
-            for noted, found in self._entries
+            noted: tuple(sorted({*kept, *digests}) if noted == revision else kept)
+            for noted, kept in self._entries
         }
         self._write(list(came.items()))
 
@@ -46,12 +46,14 @@ class KeptModels:
 
     def needed(self) -> frozenset[str]:
         """The digests that the noted revisions need."""
-        return frozenset(digest for _, found in self._entries for digest in found)
+        return frozenset(digest for _, digests in self._entries for digest in digests)
 
     def beside(self, revision: str, keep: int) -> set[str]:
         """The digests that revisions before this one still need, where `keep` keep their models."""
-        before = [found for noted, found in self._entries if noted != revision]
-        return {digest for found in before[max(0, len(before) - keep + 1) :] for digest in found}
+        before = [digests for noted, digests in self._entries if noted != revision]
+        return {
+            digest for digests in before[max(0, len(before) - keep + 1) :] for digest in digests
+        }
 
     def _load(self) -> list[tuple[str, tuple[str, ...]]]:
         """Without it only later revisions are known: models of older ones may be fetched again."""

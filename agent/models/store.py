@@ -90,8 +90,8 @@ class ModelStore:
 
     def stored_bytes(self, source: str) -> int | None:
         """The size of the model from that source; None if there is none here."""
-        found = (item.model.size_bytes for item in self.inventory() if source in item.sources)
-        return next(found, None)
+        sizes = (item.model.size_bytes for item in self.inventory() if source in item.sources)
+        return next(sizes, None)
 
     def ensure(self, model: ModelFile, context: FetchContext | None = None) -> None:
         """Download the model unless it is here. May be called repeatedly: models with the same
@@ -113,7 +113,7 @@ class ModelStore:
 
     def kept(self, keep: Collection[str]) -> frozenset[str]:
         """`keep`, and what stays in any case: models requested now, or fetched by a user lately."""
-        wanted = {found.digest for m in self._downloads.models() if (found := self.lookup(m))}
+        wanted = {stored.digest for m in self._downloads.models() if (stored := self.lookup(m))}
         return self.contents.pinned_since(self._clock.time() - _PINNED_S) | wanted | set(keep)
 
     def collect(self, keep: Collection[str]) -> tuple[str, ...]:
@@ -154,8 +154,8 @@ class ModelStore:
                 others += used_bytes(place)
         if needed is not None:
             self._spare = frozenset(self.contents.unneeded(self.kept(needed)))
-        found = (self.contents.get(digest) for digest in self._spare)
-        spare = sum(model.size_bytes for model in found if model is not None)
+        contents = (self.contents.get(digest) for digest in self._spare)
+        spare = sum(model.size_bytes for model in contents if model is not None)
         return ObservedDisk(
             str(self.root),
             space.total_bytes,

@@ -53,7 +53,7 @@ class ModelsDisk:
 
     def digests(self, models: Iterable[ModelFile]) -> set[str]:
         """Of those that are here."""
-        return {found.digest for model in models if (found := self._store.lookup(model))}
+        return {stored.digest for model in models if (stored := self._store.lookup(model))}
 
     def _needed(self) -> set[str] | None:
         if self._declared is None:

@@ -36,15 +36,15 @@ where it gives none."""
 
 def differences(launch: Launch, pid: int, ask: Ask) -> tuple[Difference, ...]:
     """What of a living, ready process is not as its launch says."""
-    found: list[Difference] = []
+    differing: list[Difference] = []
     with contextlib.suppress(psutil.Error, OSError):  # it ended, or may not be seen: not judged
         process = psutil.Process(pid)
-        found += _command_line(launch, process.cmdline())
-        found += _environment(launch, process)
-        found += _program(launch, process)
-    found += _model_files(launch)
-    found += _settings(launch, ask)
-    return tuple(found)
+        differing += _command_line(launch, process.cmdline())
+        differing += _environment(launch, process)
+        differing += _program(launch, process)
+    differing += _model_files(launch)
+    differing += _settings(launch, ask)
+    return tuple(differing)
 
 
 def _command_line(launch: Launch, arguments: list[str]) -> Iterator[Difference]:
@@ -199,13 +199,13 @@ class DriftWatch:
         return news
 
     def _dated(
-        self, ref: ObjectRef, found: Iterable[Difference], before: Iterable[Drift]
+        self, ref: ObjectRef, differing: Iterable[Difference], before: Iterable[Drift]
     ) -> tuple[Drift, ...]:
         """With when each was first seen; one that a restart did not mend is only shown."""
         since = {(d.kind, d.message): d.since for d in before}
         tried = self._tried.get(ref, frozenset())
         drifts = []
-        for kind, message in found:
+        for kind, message in differing:
             if kind is DriftKind.RESTART and message in tried:
                 kind, message = DriftKind.COSMETIC, f"{message}{_STAYED}"
             drifts.append(Drift(kind, message, since.get((kind, message), self.clock.time())))

@@ -20,7 +20,7 @@ from agent.node.handover import Handover
 from agent.node.recorded import kept_file, renderer_of
 from agent.node.settings import Settings
 from agent.node.target import ProcessTarget
-from agent.node.view import found_gone
+from agent.node.view import read_gone
 from agent.process.events import ProcessTiming
 from agent.process.health import ask
 from agent.process.owner import Processes
@@ -123,7 +123,7 @@ class LocalAgent:
     def start(self, *, revive: bool = True) -> None:
         """Take over what an earlier life of this program left running; see Processes.start."""
         if revive:
-            self.target.found_gone = found_gone(self.state)
+            self.target.gone_at_start = read_gone(self.state)
         self.processes.start(revive=revive)
         self.drift.start()
 

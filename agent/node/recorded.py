@@ -104,7 +104,9 @@ def renderer_of(
 def needed_digests(state: StateDir, store: ModelStore) -> frozenset[str]:
     """What the last revisions declare, and what processes here were started from: as the state
     directory tells it, without an agent."""
-    running = {found.digest for model in _recorded_models(state) if (found := store.lookup(model))}
+    running = {
+        stored.digest for model in _recorded_models(state) if (stored := store.lookup(model))
+    }
     return KeptModels(kept_file(state)).needed() | running
 
 
@@ -112,7 +114,7 @@ def _recorded_models(state: StateDir) -> list[ModelFile]:
     if not state.records.is_dir():
         return []
     return [
-        m for found in Records(state).read_all() for m in with_projectors(models_of(found.launch))
+        m for record in Records(state).read_all() for m in with_projectors(models_of(record.launch))
     ]
 
 

@@ -19,7 +19,7 @@ from agent.node.disk import ModelsDisk
 from agent.node.drift import DriftWatch
 from agent.node.handover import Handover
 from agent.node.offer import target_state, wanted_models
-from agent.node.view import as_found
+from agent.node.view import with_gone_reason
 from agent.process.holders import stranger_on
 from agent.process.launch import Launch, ProcessSnapshot
 from agent.process.owner import Processes
@@ -89,7 +89,7 @@ class ProcessTarget:
         self._headers = headers
         # services without a process when this life of the agent began, which are started again:
         # the first plan says so, with these words
-        self.found_gone: Mapping[ObjectRef, str] = {}
+        self.gone_at_start: Mapping[ObjectRef, str] = {}
         self._begun_at = clock()
         self._expected_file = expected_file  # for commands that read this node's files
 
@@ -104,10 +104,10 @@ class ProcessTarget:
             self._node, self._renderer, workloads, self._clock(), own, seen.pools, disk
         )
         is_news = self._clock() - self._begun_at < _NEWS_S
-        gone, self.found_gone = self.found_gone if is_news else {}, {}
+        gone, self.gone_at_start = self.gone_at_start if is_news else {}, {}
         live = {
             i.ref: replace(
-                as_found(i.to_instance(state.target), gone),
+                with_gone_reason(i.to_instance(state.target), gone),
                 measured=seen.measured_of(i.pid),
                 drifts=self._drift.of(i),
             )
@@ -294,8 +294,8 @@ class ProcessTarget:
 
     def _wait_for_models(self) -> tuple[Instance, ...]:
         """The services that wait, as they are now; others may read the same from a file."""
-        found = (self._waiting(e.workload, e.source, e.since) for e in self._expected.values())
-        waiting = tuple(instance for instance in found if instance is not None)
+        instances = (self._waiting(e.workload, e.source, e.since) for e in self._expected.values())
+        waiting = tuple(instance for instance in instances if instance is not None)
         self._expected_file.write(waiting)
         return waiting
 

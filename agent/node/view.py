@@ -112,7 +112,7 @@ def recorded_instances(state: StateDir, node: str) -> tuple[Instance, ...]:
     return beside_owned(state, _recorded(state, target), read_noted(state, target))
 
 
-def found_gone(state: StateDir) -> dict[ObjectRef, str]:
+def read_gone(state: StateDir) -> dict[ObjectRef, str]:
     """Every service that should run and has no process, with what is to be said of it."""
     return {
         record.launch.ref: _gone_message(record)
@@ -121,7 +121,7 @@ def found_gone(state: StateDir) -> dict[ObjectRef, str]:
     }
 
 
-def as_found(instance: Instance, gone: Mapping[ObjectRef, str]) -> Instance:
+def with_gone_reason(instance: Instance, gone: Mapping[ObjectRef, str]) -> Instance:
     """As it was before who took the node over began to start it again."""
     message = gone.get(instance.ref)
     if message is None or instance.adopted:  # found by its marker after all
@@ -150,8 +150,8 @@ def recorded_leaving(state: StateDir) -> dict[ObjectRef, str]:
 
 def _ports_in_use(state: StateDir) -> frozenset[int]:
     """The ports of processes that live, also of those that are to go."""
-    found = Records(state).read_all() if state.records.is_dir() else ()
-    return frozenset(r.launch.port for r in found if r.child is not None and is_ours(r.child))
+    records = Records(state).read_all() if state.records.is_dir() else ()
+    return frozenset(r.launch.port for r in records if r.child is not None and is_ours(r.child))
 
 
 def _ending(launch: Launch, child: Child, *, is_owned: bool) -> str:
@@ -174,10 +174,10 @@ def _recorded(state: StateDir, target: str) -> tuple[Instance, ...]:
     )
 
 
-def _drifted(found: Instance, drifts: Known) -> Instance:
+def _drifted(instance: Instance, drifts: Known) -> Instance:
     """With what its owner saw last of this very process."""
-    pid, known = drifts.get(found.ref.label, (None, ()))
-    return replace(found, drifts=known) if pid is not None and pid == found.pid else found
+    pid, known = drifts.get(instance.ref.label, (None, ()))
+    return replace(instance, drifts=known) if pid is not None and pid == instance.pid else instance
 
 
 def _served(
@@ -188,8 +188,8 @@ def _served(
     if row is None or row.many is None:
         return served
     log = logs.tail_of_run(state.log_file(record.launch.ref), child.marker)
-    found = with_reasons(served, failures(row.many, log))
-    return mark_quarantined(found, record.quarantined)
+    models = with_reasons(served, failures(row.many, log))
+    return mark_quarantined(models, record.quarantined)
 
 
 def _lives(record: ProcessRecord) -> bool:
@@ -205,7 +205,7 @@ def _gone_message(record: ProcessRecord) -> str:
 
 def _instance(state: StateDir, record: ProcessRecord, target: str, *, is_owned: bool) -> Instance:
     launch, child = record.launch, record.child
-    found = Instance(
+    instance = Instance(
         ref=launch.ref,
         target=target,
         runtime=launch.runtime,
@@ -224,10 +224,10 @@ def _instance(state: StateDir, record: ProcessRecord, target: str, *, is_owned: 
     )
     if child is None and is_owned:  # its owner starts it again
         message = record.message or _ENDED
-        return replace(found, reason=record.reason or "ProcessGone", message=message)
+        return replace(instance, reason=record.reason or "ProcessGone", message=message)
     if child is None or not is_ours(child):
         message = _ENDED if is_owned else _gone_message(record)
-        return replace(found, gone=not is_owned, reason="ProcessGone", message=message)
+        return replace(instance, gone=not is_owned, reason="ProcessGone", message=message)
     pid = child.identity.pid
     recognise = health.recogniser(launch.runtime, launch.models)
     verdict = health.check(
@@ -241,7 +241,7 @@ def _instance(state: StateDir, record: ProcessRecord, target: str, *, is_owned: 
     )
     verdict = health.with_sleep(launch, verdict)
     return replace(
-        found,
+        instance,
         pid=pid,
         ready=verdict.ready,
         served=_served(state, record, child, verdict.served),

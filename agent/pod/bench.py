@@ -58,7 +58,7 @@ class RemoteMeasurement:
         runs, asked = self._runs()
         jump_s = (clock.time() - began_wall) - (clock.monotonic() - began)
         others = tuple(self._others(tokens_before, asked))
-        found = figures(
+        measured = figures(
             runs, most_variation=self.most_variation, others=others, clock_jump_s=jump_s
         )
         return BenchmarkResult(
@@ -66,13 +66,13 @@ class RemoteMeasurement:
             service=subject.service,
             model=subject.model,
             node=subject.node,
-            prompt=_short(found.prompt),
-            generation=_short(found.generation),
+            prompt=_short(measured.prompt),
+            generation=_short(measured.generation),
             measured_at=round(clock.time(), 1),
             iterations=len(runs),
             warmup_iterations=self.budget.warmups,
             timings="engine" if RUNTIMES[subject.key.runtime].timings else "clock",
-            problem=found.problem,
+            problem=measured.problem,
         )
 
     @property

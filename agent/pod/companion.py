@@ -198,11 +198,11 @@ class Companion:
                 return "drained: the engine has ended"
             now = self._clock.monotonic()
             if not self._works_on_requests(drain):
-                found: int | None = 0
+                requests: int | None = 0
             else:
-                found = self._engine.requests_in_flight()
-            busy = busy if found is None else found  # a failed reading is not 0
-            if found == 0 and now >= settled:
+                requests = self._engine.requests_in_flight()
+            busy = busy if requests is None else requests  # a failed reading is not 0
+            if requests == 0 and now >= settled:
                 return f"drained after {now - drain.began:.1f} s: nothing was cut"
             if now >= until:
                 return describe_cut(busy, self._drain_timeout_s)

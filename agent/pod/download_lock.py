@@ -83,13 +83,13 @@ class DownloadLock:
         since, has_printed = self._clock.monotonic(), False
         while True:
             top = max(self._numbers(), default=0)
-            found = (top, self._read(top)) if top else None
-            if found != seen:
-                seen, since = found, self._clock.monotonic()
-            gone = found is None or self._is_dead(*found)
+            holder = (top, self._read(top)) if top else None
+            if holder != seen:
+                seen, since = holder, self._clock.monotonic()
+            gone = holder is None or self._is_dead(*holder)
             if gone or self._clock.monotonic() - since >= self._stale_s:
                 if self._create(top + 1):
-                    self.taken_over = found is not None
+                    self.taken_over = holder is not None
                     return
                 continue
             if not has_printed:

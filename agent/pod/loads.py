@@ -30,11 +30,11 @@ class ModelLoads:
 
     def _read(self) -> None:
         try:
-            self.seconds = self._found()
+            self.seconds = self._read_seconds()
         except OSError as error:
             _log.warning("what it took to bring the models is not known: %s", error)
 
-    def _found(self) -> dict[str, float]:
+    def _read_seconds(self) -> dict[str, float]:
         contents = ContentStore(self._root, read_only=True)
-        found = {n: load_seconds(self._root, contents, key) for n, key in self._keys.items()}
-        return {name: took_s for name, took_s in found.items() if took_s is not None}
+        loads = {n: load_seconds(self._root, contents, key) for n, key in self._keys.items()}
+        return {name: took_s for name, took_s in loads.items() if took_s is not None}

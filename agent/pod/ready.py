@@ -127,8 +127,8 @@ def _link(path: Path, target: Path) -> None:
 
 
 def _links_in(place: Path) -> dict[str, Path]:
-    found = (path for path in place.rglob("*") if path.is_symlink())
-    return {path.relative_to(place).as_posix(): path for path in found}
+    links = (path for path in place.rglob("*") if path.is_symlink())
+    return {path.relative_to(place).as_posix(): path for path in links}
 
 
 def _digest_of(root: Path, path: Path) -> str | None:

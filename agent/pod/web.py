@@ -90,9 +90,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         match self.path.partition("?")[0]:
             case "/readyz":
-                found = self.server.companion.readiness()
-                text = "ready" if found.ready else f"{found.reason}: {found.message}"
-                self._answer(HTTPStatus.OK if found.ready else _UNAVAILABLE, text)
+                readiness = self.server.companion.readiness()
+                text = "ready" if readiness.ready else f"{readiness.reason}: {readiness.message}"
+                self._answer(HTTPStatus.OK if readiness.ready else _UNAVAILABLE, text)
             case "/healthz":
                 alive = self.server.companion.is_alive
                 self._answer(HTTPStatus.OK if alive else _UNAVAILABLE, "ok" if alive else "stopped")

@@ -20,8 +20,8 @@ def answered(unit: Unit, event: Answered, now: Moment, timing: ProcessTiming) ->
         return unit, ()
     if unit.phase is Phase.RELOADING and not reloading.asks_ready(unit):
         return unit, ()
-    found = None if event.ready else still(unit.still, event.computed_s, now, timing)
-    unit, event = learn(replace(unit, asking=False, still=found), event, timing)
+    stillness = None if event.ready else still(unit.still, event.computed_s, now, timing)
+    unit, event = learn(replace(unit, asking=False, still=stillness), event, timing)
     if unit.phase in (Phase.LOADING, Phase.READY) and event.listening is not None:
         step = _change_models(unit, event, now, timing)
         if step is not None:

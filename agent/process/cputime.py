@@ -12,7 +12,7 @@ def processor_seconds(pid: int) -> float | None:
     (Linux) included; None where that may not be seen."""
     try:
         process = psutil.Process(pid)
-        found = [sum(process.cpu_times())]
+        seconds = [sum(process.cpu_times())]
         below = process.children(recursive=True)
     except (psutil.Error, OSError):
         return None
@@ -20,5 +20,5 @@ def processor_seconds(pid: int) -> float | None:
         with contextlib.suppress(
             psutil.Error, OSError
         ):  # it has ended meanwhile: its parent has it
-            found.append(sum(child.cpu_times()))
-    return sum(found)
+            seconds.append(sum(child.cpu_times()))
+    return sum(seconds)

@@ -161,9 +161,9 @@ class Effects:
         kill_leftovers(child)
         kills = _oom_kills()
         tail = logs.tail_of_run(self._state.log_file(ref), child.marker)
-        found = classify(status, tail, oom_kills=kills - self._oom_kills)
+        reason = classify(status, tail, oom_kills=kills - self._oom_kills)
         self._oom_kills = kills
-        return events.Exited(found.reason, found.message, status)
+        return events.Exited(reason.reason, reason.message, status)
 
     def close(self) -> None:
         """Wait for the probes in progress; no probe is started after this."""
@@ -199,8 +199,8 @@ class Effects:
         if identity is None:  # dead already, but not reaped yet, so no other process has the pid
             _, raw = os.waitpid(pid, 0)
             tail = logs.tail_of_run(self._state.log_file(launch.ref), marker)
-            found = classify(os.waitstatus_to_exitcode(raw), tail)
-            return events.SpawnFailed(found.reason, found.message)
+            reason = classify(os.waitstatus_to_exitcode(raw), tail)
+            return events.SpawnFailed(reason.reason, reason.message)
         child = Child(identity, marker, self._clock.time())
         self._own_pids.add(pid)
         self._watch.add(child)
@@ -245,7 +245,7 @@ class Effects:
         with contextlib.suppress(OSError):  # a full disk must not make a service unready
             self.rotate(ref)
         try:
-            found = health.check(
+            verdict = health.check(
                 pid,
                 launch.host,
                 launch.port,
@@ -255,17 +255,17 @@ class Effects:
                 was_ready=ask.was_ready,
                 key=health.key_of(launch),
             )
-            found = health.with_sleep(launch, found)
+            verdict = health.with_sleep(launch, verdict)
             event = events.Answered(
                 ask.question,
-                found.ready,
-                found.reason,
-                found.message,
-                found.listening,
-                found.served,
-                computed_s=processor_seconds(pid) if ask.was_ready and found.silent else None,
+                verdict.ready,
+                verdict.reason,
+                verdict.message,
+                verdict.listening,
+                verdict.served,
+                computed_s=processor_seconds(pid) if ask.was_ready and verdict.silent else None,
             )
-            if (row := _many(launch)) and found.listening is not None:
+            if (row := _many(launch)) and verdict.listening is not None:
                 event = self._explain_models(ref, ask, row, event)
         except Exception as error:  # noqa: BLE001  without a result it would never be probed again
             _log.exception("bug in the probe of %s", ref.label)

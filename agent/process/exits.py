@@ -89,9 +89,9 @@ def classify(status: int | None, tail: str, *, oom_kills: int = 0) -> Reason:
     """
     if status is not None and status < 0:
         return _by_signal(-status, tail, oom_kills)
-    found = _from_log(tail)
-    if found is not None:
-        return found
+    reason = _from_log(tail)
+    if reason is not None:
+        return reason
     last = _last_line(tail)
     if status is None:
         if oom_kills > 0:

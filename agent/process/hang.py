@@ -53,11 +53,11 @@ def still(
     return Stillness(before.questions + 1, for_s, now.monotonic, before.computed_s)
 
 
-def what_follows(found: Stillness | None, timing: ProcessTiming) -> str:
+def what_follows(stillness: Stillness | None, timing: ProcessTiming) -> str:
     """What becomes of a process that does not answer, for people."""
-    if found is None:
+    if stillness is None:
         return "left running"
-    if not found.is_hung(timing):
+    if not stillness.is_hung(timing):
         return "left running, as it computes"
     return f"it computes nothing, and is started anew after {timing.hung_s:g} s of that"
 

@@ -81,22 +81,22 @@ def check(
             False, "PortInUse", f"port {port} is answered by {owner}, not by this one"
         )
     server = EngineAddress(host, port, key)
-    found = _identify(server, probe, recognise, proven, was_ready or proven, timeout_s)
-    return replace(found, listening=listening)
+    verdict = _identify(server, probe, recognise, proven, was_ready or proven, timeout_s)
+    return replace(verdict, listening=listening)
 
 
-def with_sleep(launch: Launch, found: HealthVerdict) -> HealthVerdict:
+def with_sleep(launch: Launch, verdict: HealthVerdict) -> HealthVerdict:
     """Add whether the model is asleep, where the runtime can put it to sleep."""
     row, settings = RUNTIMES.get(launch.runtime), launch.inputs.get("settings")
-    if not found.ready or row is None or row.asleep is None:
-        return found
+    if not verdict.ready or row is None or row.asleep is None:
+        return verdict
     if not isinstance(settings, Mapping) or not settings.get("sleepIdle"):
-        return found
+        return verdict
     try:
         state = "sleeping" if row.asleep(partial(ask, launch)) else "loaded"
     except (OSError, http.client.HTTPException, ValueError, RecursionError):
-        return found
-    return replace(found, served=tuple(ServedModel(name, state) for name in launch.models))
+        return verdict
+    return replace(verdict, served=tuple(ServedModel(name, state) for name in launch.models))
 
 
 def check_alone(
@@ -135,8 +135,8 @@ def requests_in_flight(launch: Launch) -> int | None:
 
 def answers(launch: Launch, *, timeout_s: float = ANSWER_TIMEOUT_S) -> bool:
     """Whether it answers at all."""
-    found = _unhealthy(launch.host, launch.port, launch.command.probe, timeout_s)
-    return found is None or not found.silent
+    unhealthy = _unhealthy(launch.host, launch.port, launch.command.probe, timeout_s)
+    return unhealthy is None or not unhealthy.silent
 
 
 def busy_slots(
@@ -205,12 +205,12 @@ def _identify(
     request."""
     if probe.models_path is None or (proven and not probe.live):
         return HealthVerdict(True)
-    found = _serves(server, probe.models_path, recognise, timeout_s)
-    if found.ready and server.key is not None and not proven:
-        found = _require_key(server.host, server.port, probe.models_path, found, timeout_s)
-    if found.ready and probe.trial is not None and not tried:
-        found = _try(server, probe.trial, found)
-    return found
+    verdict = _serves(server, probe.models_path, recognise, timeout_s)
+    if verdict.ready and server.key is not None and not proven:
+        verdict = _require_key(server.host, server.port, probe.models_path, verdict, timeout_s)
+    if verdict.ready and probe.trial is not None and not tried:
+        verdict = _try(server, probe.trial, verdict)
+    return verdict
 
 
 def _serves(
@@ -226,40 +226,42 @@ def _serves(
         )
     if status != 200:
         return HealthVerdict(False, "Loading", f"{path} answers {status}")
-    found = recognise(document)
-    if found.reason:
-        return HealthVerdict(False, found.reason, one_line(found.message), served=found.models)
-    return HealthVerdict(True, served=found.models)
+    verdict = recognise(document)
+    if verdict.reason:
+        return HealthVerdict(
+            False, verdict.reason, one_line(verdict.message), served=verdict.models
+        )
+    return HealthVerdict(True, served=verdict.models)
 
 
 def _require_key(
-    host: str, port: int, path: str, found: HealthVerdict, timeout_s: float
+    host: str, port: int, path: str, verdict: HealthVerdict, timeout_s: float
 ) -> HealthVerdict:
-    """Turn `found` down if a request without the key is accepted: an engine may ignore its key."""
+    """Not ready if a request without the key is accepted: an engine may ignore its key."""
     try:
         status, _ = EngineAddress(host, port).ask(path, timeout_s)
     except (OSError, http.client.HTTPException, ValueError) as error:
         message = f"{path} does not answer without a key: {type(error).__name__}"
-        return replace(found, ready=False, reason="Loading", message=message)
+        return replace(verdict, ready=False, reason="Loading", message=message)
     if status in (401, 403):
-        return found
+        return verdict
     message = f"{path} answers {status} without the API key; stop it, and use another engine"
-    return replace(found, ready=False, reason="KeyNotAsked", message=message)
+    return replace(verdict, ready=False, reason="KeyNotAsked", message=message)
 
 
-def _try(server: EngineAddress, trial: tuple[str, str], found: HealthVerdict) -> HealthVerdict:
-    """Turn `found` down until a trial request succeeds."""
+def _try(server: EngineAddress, trial: tuple[str, str], verdict: HealthVerdict) -> HealthVerdict:
+    """Turn `verdict` down until a trial request succeeds."""
     path, text = trial
     try:
         status, body = server.ask(path, _TRIAL_TIMEOUT_S, text.encode())
     except (OSError, http.client.HTTPException, ValueError):
         return replace(
-            found, ready=False, reason="Loading", message="has not answered a request yet"
+            verdict, ready=False, reason="Loading", message="has not answered a request yet"
         )
     if status == 200:
-        return found
+        return verdict
     message = f"{path} answers {status}{_error_message(body)}"
-    return replace(found, ready=False, reason="EngineFailed", message=message)
+    return replace(verdict, ready=False, reason="EngineFailed", message=message)
 
 
 def _error_message(body: bytes) -> str:

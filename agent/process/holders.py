@@ -49,12 +49,12 @@ def taken_ports(
     this machine's nobody can have a port: that is another refusal."""
     wanted = tuple(wanted)
     here = {host for host in {host for host, _ in wanted} if not_local(host) is None}
-    found = {
+    holders = {
         port: stranger_on(state, host, port)
         for host, port in wanted
         if port not in own and host in here
     }
-    return {port: holder for port, holder in found.items() if holder is not None}
+    return {port: holder for port, holder in holders.items() if holder is not None}
 
 
 def stranger_on(state: StateDir, host: str, port: int) -> PortHolder | None:

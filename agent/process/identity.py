@@ -40,12 +40,12 @@ def find_marked(marker: str) -> Identity | None:
 
 def members_of(session: int, marker: str) -> tuple[Identity, ...]:
     """Processes of a session that carry the marker: children that outlived their parent."""
-    found = (
+    identities = (
         identity_of(pid)
         for pid in process_ids()
         if session_of(pid) == session and marker_of(pid) == marker
     )
-    return tuple(identity for identity in found if identity is not None)
+    return tuple(identity for identity in identities if identity is not None)
 
 
 def describe(pid: int | None) -> str:

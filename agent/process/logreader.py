@@ -24,9 +24,9 @@ class LogReader:
 
     def last(self, count: int) -> list[bytes]:
         """The last lines, from rotated files too if needed."""
-        found = self._end_of(self._path)
-        self._at, self._last = found[0], found[1][-_REMEMBERED_BYTES:]
-        data = found[1]
+        end = self._end_of(self._path)
+        self._at, self._last = end[0], end[1][-_REMEMBERED_BYTES:]
+        data = end[1]
         for number in range(1, LOG_KEEP + 1):
             if data.count(b"\n") > count:
                 break
@@ -61,8 +61,8 @@ class LogReader:
 
     def _rest_of_copy(self) -> bytes:
         _, copy = self._end_of(self._path.with_name(f"{self._path.name}.1"))
-        _, found, rest = copy.rpartition(self._last)
-        return rest if found else b""
+        _, separator, rest = copy.rpartition(self._last)
+        return rest if separator else b""
 
     @staticmethod
     def _end_of(path: Path) -> tuple[int, bytes]:

@@ -43,8 +43,8 @@ def tail_of_run(path: Path, marker: str) -> str:
             text = file.read(_TAIL_BYTES).decode(errors="replace")
     except OSError:
         return ""
-    _, found, after = text.rpartition(f"{marker}\n")
-    return after if found else text
+    _, separator, after = text.rpartition(f"{marker}\n")
+    return after if separator else text
 
 
 def rotate(path: Path, cap_bytes: int = LOG_CAP_BYTES, keep: int = LOG_KEEP) -> bool:

@@ -68,11 +68,11 @@ class Reloading:
 
 def failures(many: ManyModels, log: str) -> tuple[Failure, ...]:
     """The models whose process ended by itself, and why, from the end of one run's log."""
-    found = []
+    failed = []
     for name, load in many.failed_loads(log).items():
         why = classify(load.exit_code, load.log)
-        found.append(Failure(name, load.times, why.reason, why.message))
-    return tuple(found)
+        failed.append(Failure(name, load.times, why.reason, why.message))
+    return tuple(failed)
 
 
 def with_reasons(

@@ -18,14 +18,14 @@ def choose_ports(
 ) -> dict[str, int]:
     """The port of each service in `stated`, by its label; None there: it states none. `kept` are
     those chosen before, which never change. One for which none is left is left out."""
-    found = {label: port for label, port in stated.items() if port is not None}
-    taken = {*found.values(), *kept.values()}
-    for label in sorted(stated.keys() - found.keys()):
+    chosen = {label: port for label, port in stated.items() if port is not None}
+    taken = {*chosen.values(), *kept.values()}
+    for label in sorted(stated.keys() - chosen.keys()):
         port = kept[label] if label in kept else _next_free(f"{node} {label}", taken, among)
         if port is not None:
-            found[label] = port
+            chosen[label] = port
             taken.add(port)
-    return found
+    return chosen
 
 
 def _next_free(name: str, taken: set[int], among: PortRange) -> int | None:

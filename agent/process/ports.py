@@ -64,8 +64,8 @@ class PortBook:
         is given one of these. Returns the port that each has or would have."""
         with self._lock:
             self._wanted = {ref.label: port for ref, port in wanted.items()}
-            found = choose_ports(self._node, self._wanted, self._book.allocated, self.among)
-        return {ref: found[ref.label] for ref in wanted if ref.label in found}
+            chosen = choose_ports(self._node, self._wanted, self._book.allocated, self.among)
+        return {ref: chosen[ref.label] for ref in wanted if ref.label in chosen}
 
     def port_for(self, ref: ObjectRef, stated: int | None, *, keep: bool = True) -> int:
         """The stated port, else the one chosen before, else the one that follows from its name and

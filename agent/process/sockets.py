@@ -20,8 +20,8 @@ from agent.process.launch import Listening
 def listening_socket(pid: int, port: int) -> Listening | None:
     """The listening socket of a port, if the process or one of its descendants owns it."""
     try:
-        if found := next(_held_by((pid,), port), None):
-            return found
+        if listening := next(_held_by((pid,), port), None):
+            return listening
         below = psutil.Process(pid).children(recursive=True)
         return next(_held_by((child.pid for child in below), port), None)
     except (psutil.Error, OSError):

@@ -53,9 +53,9 @@ def slots_answered(unit: Unit, event: SlotsAnswered, now: Moment, timing: Proces
     if not unit.asking or event.question != unit.question or unit.phase is not Phase.DRAINING:
         return unit, ()
     busy = event.busy if event.busy is not None else unit.busy  # a failed reading is not 0
-    found = None if event.busy is not None else still(unit.still, event.computed_s, now, timing)
-    unit = replace(unit, asking=False, busy=busy, still=found)
-    if found is not None and found.is_hung(timing):
+    stillness = None if event.busy is not None else still(unit.still, event.computed_s, now, timing)
+    unit = replace(unit, asking=False, busy=busy, still=stillness)
+    if stillness is not None and stillness.is_hung(timing):
         return _terminate(replace(unit, message=_HUNG), now, timing, Note(_HUNG))
     if event.busy == 0 and now.monotonic >= unit.withdrawn_at:
         return _terminate(replace(unit, message=""), now, timing)

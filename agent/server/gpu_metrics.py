@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 
 def gpu_metrics(readings: Iterable[SensorReading], node: str) -> Iterator[Metric]:
-    found = tuple(readings)
+    readings_now = tuple(readings)
     yield family(
-        AGENT["flexinfer_gpu_temperature_celsius"], (((r.gpu, node), r.celsius) for r in found)
+        AGENT["flexinfer_gpu_temperature_celsius"],
+        (((r.gpu, node), r.celsius) for r in readings_now),
     )
     yield family(
-        AGENT["fleet_gpu_utilization_ratio"], (((r.gpu, node), r.utilization) for r in found)
+        AGENT["fleet_gpu_utilization_ratio"], (((r.gpu, node), r.utilization) for r in readings_now)
     )

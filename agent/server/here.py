@@ -58,23 +58,23 @@ def instances_here(
 ) -> tuple[Instance, ...]:
     """Every service of this node, as the agent that runs here says; without one, as its records say
     and its processes answer now. `own`: the agent was asked already."""
-    found, own = recorded_instances(state, node), own or asked(state)
-    return as_its_agent_says(found, own) if own else found
+    instances, own = recorded_instances(state, node), own or asked(state)
+    return as_its_agent_says(instances, own) if own else instances
 
 
-def as_its_agent_says(found: Iterable[Instance], own: NodeState) -> tuple[Instance, ...]:
+def as_its_agent_says(instances: Iterable[Instance], own: NodeState) -> tuple[Instance, ...]:
     """Each with what its agent says of it, so that no two views differ: one question may find slow
     what three in a row do not, only who asks all the time knows since when, and on a full disk no
     record is true."""
     reported = {i.ref: i for i in read_node_state(own)[1]}
-    return tuple(_as_reported(i, reported.get(i.ref)) for i in found)
+    return tuple(_as_reported(i, reported.get(i.ref)) for i in instances)
 
 
-def _as_reported(found: Instance, reported: Instance | None) -> Instance:
+def _as_reported(instance: Instance, reported: Instance | None) -> Instance:
     if reported is None:
-        return found
+        return instance
     return replace(
-        found,
+        instance,
         pid=reported.pid,
         gone=reported.gone,
         ready=reported.ready,

@@ -36,10 +36,10 @@ class ResultsWatch:
 
     def read(self) -> tuple[BenchmarkResult, ...]:
         try:
-            found = results_file(self._root).stat()
+            status = results_file(self._root).stat()
         except OSError:
             return ()
-        version = (found.st_ino, found.st_size, found.st_mtime_ns)
+        version = (status.st_ino, status.st_size, status.st_mtime_ns)
         if version != self._known[0]:
             self._known = (version, read_results(self._root))
         return self._known[1]
@@ -49,11 +49,11 @@ def keep(state: StateDir, result: BenchmarkResult) -> None:
     """Put a result in the place of the earlier one for the same model and settings. One with a
     problem takes no place from one without. StateError if the disk does not take it."""
     file = results_file(state.root)
-    found, wrong = _read(file)
+    results, wrong = _read(file)
     if wrong:
         move_aside(file, wrong)
     try:
-        kept = [old for old in found if _place(old) != _place(result)]
+        kept = [old for old in results if _place(old) != _place(result)]
         shown = [
             r.model_dump(mode="json", by_alias=True, exclude_none=True) for r in (*kept, result)
         ]
@@ -90,5 +90,5 @@ def _read(file: Path) -> tuple[list[BenchmarkResult], str]:
         entries = read_json(file, list) or []
     except Damaged as error:
         return [], str(error)
-    found = readable(entries)
-    return list(found), "" if len(found) == len(entries) else "not all of it is a result"
+    results = readable(entries)
+    return list(results), "" if len(results) == len(entries) else "not all of it is a result"

@@ -87,13 +87,13 @@ class StateDir:
         leads to is somebody's choice."""
         for folder in (self.root, *(self.root / name for name in _FOLDERS)):
             with contextlib.suppress(OSError):
-                found = folder.lstat()
+                status = folder.lstat()
                 if (
-                    stat.S_ISDIR(found.st_mode)
-                    and found.st_mode & 0o020
-                    and found.st_uid == os.geteuid()
+                    stat.S_ISDIR(status.st_mode)
+                    and status.st_mode & 0o020
+                    and status.st_uid == os.geteuid()
                 ):
-                    folder.chmod(stat.S_IMODE(found.st_mode) & ~0o022)
+                    folder.chmod(stat.S_IMODE(status.st_mode) & ~0o022)
 
     def lock(self) -> None:
         """Become the only user, until `unlock` or the end of this process.
@@ -206,12 +206,12 @@ def slug(ref: ObjectRef) -> str:
     return f"{text[: _LONGEST_SLUG - 17]}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
-def _refuse_strangers(folder: Path, found: os.stat_result) -> None:
-    others = 0o002 if found.st_gid == os.getegid() else 0o022  # many have a group of their own
-    if found.st_mode & others:
+def _refuse_strangers(folder: Path, status: os.stat_result) -> None:
+    others = 0o002 if status.st_gid == os.getegid() else 0o022  # many have a group of their own
+    if status.st_mode & others:
         raise StateError(
-            f"{folder}: others may write there (mode {found.st_mode & 0o777:o}), and what it"
+            f"{folder}: others may write there (mode {status.st_mode & 0o777:o}), and what it"
             " holds is run: chmod 700 it, or choose another with --state-dir"
         )
-    if found.st_uid not in (os.geteuid(), 0):
+    if status.st_uid not in (os.geteuid(), 0):
         raise StateError(f"{folder}: belongs to another user; choose another with --state-dir")

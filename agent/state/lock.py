@@ -69,8 +69,8 @@ class OwnerLock:
         """The pid of the process that has it now, for showing; None when it is free."""
         if self.is_held:
             return os.getpid()
-        found = (_holder(path) for path in (self.inside, self.beside))
-        return next((pid for pid in found if pid is not None), None)
+        holders = (_holder(path) for path in (self.inside, self.beside))
+        return next((pid for pid in holders if pid is not None), None)
 
     def _is_at(self, path: Path) -> bool:
         return path in self._held and _is_same(path, self._held[path])

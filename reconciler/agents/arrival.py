@@ -63,14 +63,14 @@ def arrivals(
         running[instance.target][instance.ref] = instance
     going, blocked = _going(changes), tuple(blocked)
     kept = {(item.target, item.ref) for item in blocked if item.reason == "StoppedByHand"}
-    found = []
+    reported = []
     for target, state in sorted(observed.targets.items()):
         leaving = {**going.get(target, {}), **state.leaving}
         staying = frozenset(ref for of, ref in kept if of == target)
         verdict = {**_in_cluster(target, blocked), **verdicts.get(target, {})}
         seen = _NodeSeen(state, running[target], verdict, lasting, leaving, staying)
-        found.append(replace(_arrival(revision, wanted[target], seen), target=target))
-    return tuple(found)
+        reported.append(replace(_arrival(revision, wanted[target], seen), target=target))
+    return tuple(reported)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +99,13 @@ def _in_cluster(target: str, blocked: Iterable[Blocked]) -> Verdicts:
 
 def _going(changes: Iterable[Change]) -> Mapping[str, Mapping[ObjectRef, str]]:
     """Services that a plan takes away, by target, with what they wait for."""
-    found: dict[str, dict[ObjectRef, str]] = {}
+    leaving: dict[str, dict[ObjectRef, str]] = {}
     for change in changes:
         if change.object is None and change.action in REMOVALS:
             home = (change.home or "").removeprefix("node/").replace("/", " ")
             why = f"still there until it answers on {home}" if home else "still there"
-            found.setdefault(change.target, {})[change.ref] = why
-    return found
+            leaving.setdefault(change.target, {})[change.ref] = why
+    return leaving
 
 
 def _arrival(revision: str, wanted: list[Workload], seen: _NodeSeen) -> Arrival:

@@ -29,13 +29,13 @@ class LeftNodes:
         self._declared: Collection[str] = ()
         self._urls: Collection[str | None] = ()
         self._known: dict[str, Seen] = {}
-        self._found: dict[str, LeftNode] = {}
+        self._nodes_left: dict[str, LeftNode] = {}
         self.clients: dict[str, AgentClient] = {}
 
     @property
     def nodes(self) -> tuple[LeftNode, ...]:
         """As far as the last answers say."""
-        return tuple(self._found[name] for name in sorted(self._found))
+        return tuple(self._nodes_left[name] for name in sorted(self._nodes_left))
 
     def follow(self, fleet: Fleet) -> None:
         """From now on this is what is declared."""
@@ -43,21 +43,21 @@ class LeftNodes:
         self._revision = fleet.revision
         self._declared = {node.metadata.name for node in nodes}
         self._urls = {node.spec.agent.url for node in nodes if node.spec.agent}
-        self.clients, self._known, self._found = {}, {}, {}
+        self.clients, self._known, self._nodes_left = {}, {}, {}
         for (name, url), seen in self._last_seen.all().items():
             if self._is_declared(name, url) or time.time() - seen.at >= _ASKED_FOR_S:
                 continue
             if self._ours.had(seen, fleet.revision):  # which costs a look into the history
                 self._ask_on(name, url, seen)
 
-    def heard_of(self, found: Mapping[str, tuple[Agent, tuple[str, ...]]]) -> tuple[str, ...]:
+    def heard_of(self, nodes: Mapping[str, tuple[Agent, tuple[str, ...]]]) -> tuple[str, ...]:
         """Nodes that earlier revisions declared, with the services that these placed there. Yields
         those that have not been asked yet."""
-        news = [name for name in found if name not in (*self._known, *self._found)]
+        news = [name for name in nodes if name not in (*self._known, *self._nodes_left)]
         for name in news:
-            agent, services = found[name]
+            agent, services = nodes[name]
             if agent.url is None:
-                self._found[name] = LeftNode(name, None, services, message=_NO_URL)
+                self._nodes_left[name] = LeftNode(name, None, services, message=_NO_URL)
             elif not self._is_declared(name, agent.url):
                 seen = self._ours.seen(0.0, self._revision, services, agent.cert_sha256)
                 self._ask_on(name, agent.url, seen)
@@ -68,7 +68,7 @@ class LeftNodes:
         client, known = self.clients[name], self._known[name]
         if isinstance(answer, str):
             seen_at = known.at or None
-            self._found[name] = LeftNode(name, seen_at, known.services, message=answer)
+            self._nodes_left[name] = LeftNode(name, seen_at, known.services, message=answer)
             return
         state = answer.state
         applied = state.revision.applied or ""
@@ -78,9 +78,9 @@ class LeftNodes:
         if self._ours.had(seen, self._revision):
             self._known[name] = seen
             self._last_seen.note(name, client.url, seen)
-            self._found[name] = LeftNode(name, seen.at, seen.services, state)
+            self._nodes_left[name] = LeftNode(name, seen.at, seen.services, state)
         else:  # nothing runs there, or it is another fleet's by now
-            self._found.pop(name, None)
+            self._nodes_left.pop(name, None)
             del self.clients[name], self._known[name]
             self._last_seen.forget(name, client.url)
 

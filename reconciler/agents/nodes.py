@@ -106,9 +106,9 @@ class AgentNodes:
         """Machines that left the fleet, and what they ran when they were asked last."""
         return self._left.nodes
 
-    def ask_left(self, found: Mapping[str, tuple[Agent, tuple[str, ...]]]) -> None:
+    def ask_left(self, left: Mapping[str, tuple[Agent, tuple[str, ...]]]) -> None:
         """Also these, which earlier revisions declared, with what those placed there."""
-        news = self._left.heard_of(found)
+        news = self._left.heard_of(left)
         if news:
             self._note_left(self._ask_each(self._asked, {n: self._left.clients[n] for n in news}))
             self._last_seen.save()

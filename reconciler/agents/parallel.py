@@ -37,13 +37,13 @@ def ask_all(questions: Mapping[str, Callable[[], T]], deadline: float) -> dict[s
 
     for _ in range(min(_MOST_THREADS, len(questions))):
         threading.Thread(target=work, name="ask", daemon=True).start()
-    found: dict[str, T] = {}
-    while len(found) < len(questions):
+    by_name: dict[str, T] = {}
+    while len(by_name) < len(questions):
         try:
             answer = answers.get(timeout=max(0.0, deadline - time.monotonic()))
         except queue.Empty:
             break
         if isinstance(answer, Exception):
             raise answer
-        found[answer[0]] = answer[1]
-    return found
+        by_name[answer[0]] = answer[1]
+    return by_name

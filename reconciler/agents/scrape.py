@@ -30,12 +30,12 @@ def scrape(url: str, *, within_s: float, most_bytes: int) -> str | None:
 def figures(exposition: str, name: str) -> tuple[float, ...]:
     """The figure of each series of a metric, by Prometheus' text format: NaN and infinity among
     them. What is no number is left out."""
-    found = []
+    values = []
     for text in re.findall(
         rf"^{re.escape(name)}(?:\{{.*\}})?[ \t]+(\S+)", exposition, re.MULTILINE
     ):
         try:
-            found.append(float(text))
+            values.append(float(text))
         except ValueError:
             continue
-    return tuple(found)
+    return tuple(values)

@@ -230,11 +230,11 @@ def newest(
 
 def readable(entries: object) -> tuple[BenchmarkResult, ...]:
     """Those of a list that this version can read."""
-    found = []
+    results = []
     for entry in entries if isinstance(entries, list | tuple) else ():
         with contextlib.suppress(BenchmarkError):
-            found.append(read_result(entry, "an entry"))
-    return tuple(found)
+            results.append(read_result(entry, "an entry"))
+    return tuple(results)
 
 
 def read_result(document: object, where: str) -> BenchmarkResult:

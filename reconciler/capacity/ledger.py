@@ -69,11 +69,11 @@ class Ledger:
 
     def without(self, ref: ObjectRef) -> Ledger:
         """The same node without one service."""
-        found = Ledger((), self._others)
+        ledger = Ledger((), self._others)
         for tenant, needs in self._needs.items():
             if tenant != ref:
-                found._put(tenant, needs)
-        return found
+                ledger._put(tenant, needs)
+        return ledger
 
     def more_bytes(self, need: PoolNeed) -> int:
         """Bytes that one more process would add to its pool: a file that is already mapped adds

@@ -49,14 +49,14 @@ def pools(node: FleetNode) -> tuple[MemoryPool, ...]:
     hardware, rules = node.spec.hardware, node.spec.memory
     discrete = [device.memory for device in hardware.devices if device.memory != "unified"]
     unified = hardware.devices and not discrete
-    found = []
+    known = []
     if hardware.memory is not None or rules.budget is not None:
         name = UNIFIED if unified else HOST
-        found.append(_pool(name, hardware.memory, rules.budget, rules.fraction, rules.reserve))
+        known.append(_pool(name, hardware.memory, rules.budget, rules.fraction, rules.reserve))
     for i, total in enumerate(discrete):
         assert isinstance(total, int)  # the filter above leaves sizes
-        found.append(_pool(f"device{i}", total, None, rules.devices.fraction, 0))
-    return tuple(found)
+        known.append(_pool(f"device{i}", total, None, rules.devices.fraction, 0))
+    return tuple(known)
 
 
 def budgeted(
@@ -137,13 +137,13 @@ def resident(models: Sequence[Sequence[PoolNeed]], count: int) -> tuple[PoolNeed
     for model in models:
         for need in model:
             by_pool.setdefault(need.pool, []).append(need)
-    found = []
+    needs = []
     for name, all_needs in by_pool.items():
         largest = sorted(all_needs, key=lambda need: -need.bytes)[:count]
         weights = tuple(part for need in largest for part in need.weights)
         total = sum(need.bytes for need in largest)
-        found.append(PoolNeed(name, total, largest[0].budget_bytes, weights))
-    return tuple(found)
+        needs.append(PoolNeed(name, total, largest[0].budget_bytes, weights))
+    return tuple(needs)
 
 
 def taken_bytes(tenants: Sequence[Sequence[PoolNeed]], pool: str) -> int:

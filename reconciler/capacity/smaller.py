@@ -126,8 +126,8 @@ def useful_context(request: ModelRequest) -> int | None:
 
 
 def _cache_type(asked: Asked, fits: Fits) -> Offer | None:
-    found = ((w, asked.changed(change)) for w, change in _smaller_caches(asked))
-    return next((offer for offer in found if fits(offer[1])), None)
+    offers = ((w, asked.changed(change)) for w, change in _smaller_caches(asked))
+    return next((offer for offer in offers if fits(offer[1])), None)
 
 
 def _smaller_caches(asked: Asked) -> Iterator[tuple[str, Change]]:

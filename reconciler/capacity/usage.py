@@ -54,12 +54,12 @@ def deviation(
     service has answered requests: buffers are touched late (right after loading a process takes
     10-60 MiB less, llama.cpp b11434), and a prompt cache fills with use.
     """
-    found = dict(measured)
-    known = [need for need in needs if need.pool in found]
+    by_pool = dict(measured)
+    known = [need for need in needs if need.pool in by_pool]
     expected = sum(_share(need, sharers or {}) for need in known)
     if not expected:
         return None
-    return sum(found[pool] for pool in {need.pool for need in known}) / expected - 1
+    return sum(by_pool[pool] for pool in {need.pool for need in known}) / expected - 1
 
 
 def sharers(tenants: Iterable[Iterable[PoolNeed]]) -> Mapping[tuple[str, str], int]:

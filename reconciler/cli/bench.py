@@ -78,15 +78,15 @@ def run(args: argparse.Namespace) -> int:
     with open_inspection(args, open_planned(args)) as at:
         if at.fetch() is None:
             raise at.findings.failure or UsageError("the fleet has no revision to look at")
-        found = at.compare()
-        everything = local.as_reported_here(args, status_of(at, found))
+        compared = at.compare()
+        everything = local.as_reported_here(args, status_of(at, compared))
         chosen(args, everything)  # an unknown name
         if args.again:
-            ask_again(at, found.plan, refs)
-            found = follow(at, refs, timeout_s, lambda words: tell(printable(words)))
-            everything = status_of(at, found)
+            ask_again(at, compared.plan, refs)
+            compared = follow(at, refs, timeout_s, lambda words: tell(printable(words)))
+            everything = status_of(at, compared)
     results = sorted(_results(args, everything), key=lambda r: (r.service, r.model, r.measured_at))
-    return _report(args, everything, results, found.plan)
+    return _report(args, everything, results, compared.plan)
 
 
 def _seconds(text: str) -> float:
@@ -103,8 +103,8 @@ def _results(args: argparse.Namespace, status: Status) -> Iterable[BenchmarkResu
 
     wanted = {service_ref(name).label for name in args.names}
     heard = (state.benchmarks for state in status.states.values())
-    for found in (*heard, *status.measured.values()):
-        yield from (result for result in found if not wanted or result.service in wanted)
+    for measured in (*heard, *status.measured.values()):
+        yield from (result for result in measured if not wanted or result.service in wanted)
 
 
 def _report(
@@ -119,9 +119,9 @@ def _report(
     written: dict[str, str] = {}
     unused: list[str] = []
     if args.write is not None:
-        found = read_evidence(args.write, now)
-        written = _write(args.write, found, usable)
-        unused = _unused(found, written, usable)
+        known = read_evidence(args.write, now)
+        written = _write(args.write, known, usable)
+        unused = _unused(known, written, usable)
     refs = [service_ref(name) for name in args.names]
     clusters = standings(plan, refs)
     if args.output == "json":
@@ -187,7 +187,7 @@ def _show(results: list[BenchmarkResult], now: float) -> None:
 
 
 def _write(
-    root: Path, found: Iterable[Evidence], usable: Iterable[BenchmarkResult]
+    root: Path, evidence: Iterable[Evidence], usable: Iterable[BenchmarkResult]
 ) -> dict[str, str]:
     """The file of each key, and what became of it. The newest measurement of a key counts,
     whichever machine of that class made it, also one that lies there already."""
@@ -195,7 +195,7 @@ def _write(
     from reconciler.source.evidence import evidence_path
     from reconciler.source.folder_writer import FolderWriter
 
-    there = {each.path: each for each in found}
+    there = {each.path: each for each in evidence}
     newest = {evidence_path(r): r for r in sorted(usable, key=lambda r: r.measured_at)}
     problems: dict[str, str] = {}
     for path, result in sorted(newest.items()):
@@ -215,11 +215,11 @@ def _write(
 
 
 def _unused(
-    found: tuple[Evidence, ...], written: dict[str, str], usable: list[BenchmarkResult]
+    evidence: tuple[Evidence, ...], written: dict[str, str], usable: list[BenchmarkResult]
 ) -> list[str]:
     """Evidence that must not be used: unreadable, out of date, or of what no longer exists."""
     from reconciler.source.evidence import superseded
 
-    refused = [e.refused for e in found if e.refused is not None and e.path not in written]
-    old = superseded((e for e in found if e.path not in written), usable)
+    refused = [e.refused for e in evidence if e.refused is not None and e.path not in written]
+    old = superseded((e for e in evidence if e.path not in written), usable)
     return [*refused, *(f"{path}: {why}" for path, why in old)]

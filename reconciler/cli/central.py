@@ -143,8 +143,8 @@ def _outcome(change: Change, observed: Observation, why: str) -> Outcome:
     state = observed.targets.get(change.target)
     if state is None or not state.reachable:
         return Outcome(change, Result.SKIPPED, why)
-    found = (i for i in observed.instances if (i.target, i.ref) == (change.target, change.ref))
-    have = next(found, None)
+    matching = (i for i in observed.instances if (i.target, i.ref) == (change.target, change.ref))
+    have = next(matching, None)
     if change.action in REMOVALS:
         done = have is None
     else:

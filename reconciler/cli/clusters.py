@@ -50,17 +50,17 @@ class Named:
 
 def clusters_of(args: argparse.Namespace) -> tuple[Named, ...]:
     """Every --cluster NAME[=CONTEXT], and the one that is the fleet itself. Raises UsageError."""
-    found: dict[str, Named] = {}
+    named: dict[str, Named] = {}
     for word in args.cluster:
         name, _, context = word.partition("=")
         if not name or (context == "" and "=" in word):
             raise UsageError(f"--cluster {word}: write NAME, or NAME=CONTEXT of a kubeconfig")
-        if name in found:
+        if name in named:
             raise UsageError(f"--cluster {name}: given twice")
-        found[name] = Named(name, context or None)
+        named[name] = Named(name, context or None)
     if own := args.fleet.removeprefix(_SCHEME) if args.fleet.startswith(_SCHEME) else "":
-        found.setdefault(own, Named(own, None))
-    return tuple(found.values())
+        named.setdefault(own, Named(own, None))
+    return tuple(named.values())
 
 
 def in_given_cluster(args: argparse.Namespace) -> Callable[[Fleet], Fleet]:
@@ -159,7 +159,7 @@ def pools_seen(
     from reconciler.kube.running import claims, pool_nodes
 
     pools, workloads = tuple(nodes), tuple(workloads)
-    found: list[Finding] = []
+    findings: list[Finding] = []
     unasked: list[str] = []
     try:
         apis = open_apis(args)
@@ -167,13 +167,13 @@ def pools_seen(
         return (), (f"no cluster was asked what its pools select: {error}",)
     for api in apis:
         try:
-            found += pool_nodes.selecting_none(api, pools)
-            found += claims.shared_unsaid(api, pools, workloads)
+            findings += pool_nodes.selecting_none(api, pools)
+            findings += claims.shared_unsaid(api, pools, workloads)
         except ClusterError as error:
             unasked.append(f"cluster {api.name} was not asked what its pools select: {error}")
         finally:
             api.close()
-    return tuple(found), tuple(unasked)
+    return tuple(findings), tuple(unasked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,8 +293,8 @@ def not_covered(desired: Desired, observed: Observation, done: str = "planned") 
 
 
 def _kubeconfig(args: argparse.Namespace) -> Path | None:
-    found: Path | None = args.kubeconfig
-    return found
+    path: Path | None = args.kubeconfig
+    return path
 
 
 def _repository(args: argparse.Namespace) -> str | None:

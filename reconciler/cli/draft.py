@@ -144,13 +144,15 @@ class Draft:
         desired = self.decided(None)
         service = desired.fleet.get(InferenceService, self.ref)
         assert service is not None, "it is in the draft"
-        found = explain_service(service, desired.fleet, desired.facts, desired.assignment)
-        homes = [verdict.node for verdict in found.verdicts if verdict.fits]
+        explanation = explain_service(service, desired.fleet, desired.facts, desired.assignment)
+        homes = [verdict.node for verdict in explanation.verdicts if verdict.fits]
         if len(homes) == 1:
             return homes[0]
-        if len(found.verdicts) == 1 and not homes:
-            return found.verdicts[0].node  # why it cannot be there is better said with the plan
-        refusals = [f"{v.node}: {'; '.join(v.reasons)}" for v in found.verdicts]
+        if len(explanation.verdicts) == 1 and not homes:
+            return explanation.verdicts[
+                0
+            ].node  # why it cannot be there is better said with the plan
+        refusals = [f"{v.node}: {'; '.join(v.reasons)}" for v in explanation.verdicts]
         first = f"{len(homes)} nodes could take {self.args.name}: say which with --node"
         if not homes:
             first = f"no node can take {self.args.name}"
@@ -181,9 +183,9 @@ class Draft:
             known = recorded_node("this", local.settings(self.args)).facts(fleet, asked)
             if known:
                 return known
-        found = self._headers.facts(fleet, asked)
+        facts = self._headers.facts(fleet, asked)
         self.why_unknown = next(iter(self._headers.unknown()), "")
-        return found
+        return facts
 
 
 def _must_agree(args: argparse.Namespace, declared: Model, where: str) -> None:

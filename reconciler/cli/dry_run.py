@@ -69,8 +69,8 @@ def _compared(args: argparse.Namespace, source: Source, planned: Inspection) -> 
     InvalidFleet or SourceError where it would have nothing to apply."""
     if planned.fetch() is None:
         return Exit.BLOCKED
-    found = planned.compare()
-    plan, observed, desired = found.plan, found.observed, found.desired
+    compared = planned.compare()
+    plan, observed, desired = compared.plan, compared.observed, compared.desired
     if files := _uncommitted(source, desired):
         tell(files)
     if planned.together:
@@ -201,8 +201,8 @@ def _nobody(target: str) -> str:
 
 def _warn(desired: Desired, observed: Observation) -> None:
     """Problems that refuse nothing, on stderr: the plan says the rest."""
-    found = [*desired.loaded.problems, *map(desired.loaded.problem, desired.assignment.warnings)]
-    for problem in found:
+    problems = [*desired.loaded.problems, *map(desired.loaded.problem, desired.assignment.warnings)]
+    for problem in problems:
         if problem.severity == "warning" or problem.rule == "DefaultTaken":
             tell(printable(f"{problem.severity}: {problem}"))
     for line in not_covered(desired, observed):

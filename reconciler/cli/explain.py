@@ -82,18 +82,18 @@ def run(args: argparse.Namespace) -> int:
     say_unknown(at.headers)
     others = used_by_others(planned.observed) if at.node else NOBODY
     fleet = with_defaults(args)(desired.fleet)  # this machine's own view leaves them out
-    found = explain_service(service, fleet, desired.facts, desired.assignment, others)
-    found = as_planned(found, planned.plan.blocked, at.node)
+    explanation = explain_service(service, fleet, desired.facts, desired.assignment, others)
+    explanation = as_planned(explanation, planned.plan.blocked, at.node)
     command = None
-    if found.sized is not None and found.sized.node == at.node:
+    if explanation.sized is not None and explanation.sized.node == at.node:
         here = local.observed_node(args, at.node, desired.fleet)
-        command = here.command(found.sized, desired.assignment.workloads)
-    command = command or commands_in_pods(desired).get(ref) or _placeholders(found)
+        command = here.command(explanation.sized, desired.assignment.workloads)
+    command = command or commands_in_pods(desired).get(ref) or _placeholders(explanation)
     if args.output == "json":
-        print(json.dumps(explain_json(found, command), indent=2))
+        print(json.dumps(explain_json(explanation, command), indent=2))
     else:
-        origins = _origins(found)
-        sys.stdout.write(explain_text(found, command, width_of(sys.stdout), origins))
+        origins = _origins(explanation)
+        sys.stdout.write(explain_text(explanation, command, width_of(sys.stdout), origins))
     return Exit.OK
 
 
@@ -151,22 +151,22 @@ def _users(ref: ObjectRef, desired: Desired) -> list[str]:
     return sorted(named | placed)
 
 
-def _origins(found: Explanation) -> dict[str, list[str]]:
+def _origins(explanation: Explanation) -> dict[str, list[str]]:
     from reconciler.report.flag_origins import flag_origins
     from reconciler.runtimes import RUNTIMES
 
-    if found.sized is None:
+    if explanation.sized is None:
         return {}
-    render = RUNTIMES[found.sized.runtime].command
-    return flag_origins(found.service, found.sized, render)
+    render = RUNTIMES[explanation.sized.runtime].command
+    return flag_origins(explanation.service, explanation.sized, render)
 
 
-def _placeholders(found: Explanation) -> Command | None:
+def _placeholders(explanation: Explanation) -> Command | None:
     """The command with a node's facts left open, where no node could fill them in."""
     from reconciler.runtimes import RUNTIMES
     from reconciler.runtimes.runtime import NodeFacts
 
-    if found.sized is None:
+    if explanation.sized is None:
         return None
-    facts = NodeFacts(host=found.sized.listen.host)
-    return RUNTIMES[found.sized.runtime].command(found.sized, facts)
+    facts = NodeFacts(host=explanation.sized.listen.host)
+    return RUNTIMES[explanation.sized.runtime].command(explanation.sized, facts)

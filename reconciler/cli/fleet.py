@@ -55,10 +55,10 @@ def read_desired(
     overrides: Callable[[Fleet], Fleet] | None = None,
     cached: CachedFacts | None = None,
 ) -> Desired:
-    """The newest revision, decided by what is in it. `held_paths` are files that were the fleet's before:
-    one that is there and declares nothing now is an error. What `read` has read, or `before` has
-    decided, is not done again. `overrides` is asked before anything is decided. Raises SourceError,
-    or InvalidFleet with every error."""
+    """The newest revision, decided by what is in it. `held_paths` are files that
+    were the fleet's before: one that is there and declares nothing now is an error. What `read` has
+    read, or `before` has decided, is not done again. `overrides` is asked before anything is
+    decided. Raises SourceError, or InvalidFleet with every error."""
     from reconciler.loop.desired import Desired, no_facts
 
     checkout = source.fetch()

@@ -110,8 +110,8 @@ def open_inspection(
     if args.local is not None:
         yield inspect_node(args, source, confirmed, headers)
         return
-    with _everywhere(args, source, confirmed, headers) as found:
-        yield found
+    with _everywhere(args, source, confirmed, headers) as inspection:
+        yield inspection
 
 
 def inspect_placement(args: argparse.Namespace, source: Source, headers: Headers) -> Inspection:

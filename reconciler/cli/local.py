@@ -107,11 +107,11 @@ def observed_node(args: argparse.Namespace, node: str, fleet: Fleet | None = Non
     it."""
     from agent.node.recorded import recorded_node
 
-    found = recorded_node(node, settings(args))
+    recorded = recorded_node(node, settings(args))
     stated = fleet.get(FleetNode, ObjectRef("FleetNode", "", node)) if fleet else None
     if stated is not None:
-        found.memory.follow(stated)
-    return found
+        recorded.memory.follow(stated)
+    return recorded
 
 
 def remembered_node(args: argparse.Namespace) -> str | None:

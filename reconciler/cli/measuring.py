@@ -43,15 +43,15 @@ def measured_in(plan: Plan) -> Mapping[str, PlannedBenchmarks]:
 
 def standings(plan: Plan, refs: Collection[ObjectRef]) -> dict[ObjectRef, BenchmarkStanding]:
     """How far each of these services is that some cluster has; of all, where none is named."""
-    found: dict[ObjectRef, BenchmarkStanding] = {}
+    by_ref: dict[ObjectRef, BenchmarkStanding] = {}
     for each in measured_in(plan).values():
         from reconciler.kube.benchmarks.standing import standing_of
 
         here = {*each.observed.services, *each.observed.skipped}
         for ref in sorted(here & set(refs) if refs else here):
             if (standing := standing_of(each, ref)) is not None:
-                found[ref] = standing
-    return found
+                by_ref[ref] = standing
+    return by_ref
 
 
 def ask_again(at: Inspection, plan: Plan, refs: Collection[ObjectRef]) -> None:
@@ -60,12 +60,12 @@ def ask_again(at: Inspection, plan: Plan, refs: Collection[ObjectRef]) -> None:
     from reconciler.kube.benchmarks.standing import Standing
     from reconciler.kube.objects import document_id
 
-    found = standings(plan, refs)
+    standing_by_ref = standings(plan, refs)
     for ref in refs:
-        if ref not in found:
+        if ref not in standing_by_ref:
             raise UsageError(f"--again {ref.label}: no --cluster that answers has it")
-        if found[ref].standing is Standing.NOT_MEASURED:
-            raise UsageError(f"--again {ref.label}: {found[ref].message}")
+        if standing_by_ref[ref].standing is Standing.NOT_MEASURED:
+            raise UsageError(f"--again {ref.label}: {standing_by_ref[ref].message}")
     word = timestamp(time.time())
     looks = measured_in(plan)
     for cluster in at.together.clusters if at.together else ():
@@ -94,12 +94,14 @@ def follow(
     until, printed = time.monotonic() + timeout_s, ""
     while True:
         seen = at.compare()
-        found = standings(seen.plan, refs)
-        text = "; ".join(f"{r.label}: {s.message or s.standing}" for r, s in sorted(found.items()))
+        standing_by_ref = standings(seen.plan, refs)
+        text = "; ".join(
+            f"{r.label}: {s.message or s.standing}" for r, s in sorted(standing_by_ref.items())
+        )
         if text != printed:
             say(text)
             printed = text
-        waits = any(each.standing is Standing.WAITING for each in found.values())
+        waits = any(each.standing is Standing.WAITING for each in standing_by_ref.values())
         if not waits or time.monotonic() >= until:
             return seen
         time.sleep(_LOOK_EVERY_S)

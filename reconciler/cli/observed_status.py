@@ -28,19 +28,19 @@ def observe_status(at: Inspection) -> Status:
     return status_of(at, at.compare())
 
 
-def status_of(at: Inspection, found: Pass) -> Status:
+def status_of(at: Inspection, compared: Pass) -> Status:
     """As `observe_status`, of a comparison that was made."""
-    verdicts = _verdicts(found.plan, at.states)
-    refusals = {ref: b for b in found.plan.blocked for ref in (*b.holds, b.ref) if not b.target}
-    declared = _declared(found.desired, at.node, found.observed, verdicts, refusals)
+    verdicts = _verdicts(compared.plan, at.states)
+    refusals = {ref: b for b in compared.plan.blocked for ref in (*b.holds, b.ref) if not b.target}
+    declared = _declared(compared.desired, at.node, compared.observed, verdicts, refusals)
     answers = {node.target: node.state for node in at.left if node.state}
     return Status(
-        beside(_not_whole(found.observed, _failures(found.plan)), at.left),
+        beside(_not_whole(compared.observed, _failures(compared.plan)), at.left),
         declared,
         {**at.states, **answers},
-        found.desired.fleet.revision,
-        measured={name: each.observed.results for name, each in measured_in(found.plan).items()},
-        speeds=speeds_in(found.plan),
+        compared.desired.fleet.revision,
+        measured={name: each.observed.results for name, each in measured_in(compared.plan).items()},
+        speeds=speeds_in(compared.plan),
         left=frozenset(node.target for node in at.left),
     )
 
@@ -48,16 +48,16 @@ def status_of(at: Inspection, found: Pass) -> Status:
 def _verdicts(plan: Plan, states: Mapping[str, NodeState]) -> Mapping[str, Verdicts]:
     """What a cluster refused, what this plan holds, and what each agent says that it does not run:
     the agent knows more."""
-    found: defaultdict[str, dict[ObjectRef, tuple[str, str]]] = defaultdict(dict)
+    verdicts: defaultdict[str, dict[ObjectRef, tuple[str, str]]] = defaultdict(dict)
     for target, failures in _failures(plan).items():
-        found[target] |= failures
+        verdicts[target] |= failures
     for item in plan.blocked:
         if item.target is not None:
             why = (item.reason, item.message)
-            found[item.target] |= dict.fromkeys((*item.holds, item.ref), why)
+            verdicts[item.target] |= dict.fromkeys((*item.holds, item.ref), why)
     for target, state in states.items():
-        found[target] |= verdicts_of(state)
-    return found
+        verdicts[target] |= verdicts_of(state)
+    return verdicts
 
 
 def _failures(plan: Plan) -> Mapping[str, Verdicts]:

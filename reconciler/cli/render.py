@@ -106,8 +106,8 @@ def commands_in_pods(desired: Desired) -> dict[ObjectRef, Command]:
     from reconciler.kube.render.placed import placed
     from reconciler.kube.render.subject import Subject
 
-    found = (p for cluster in sorted(clusters) for p in placed(desired, cluster))
-    return {p.workload.ref: Subject.of(p).command for p in found}
+    services = (p for cluster in sorted(clusters) for p in placed(desired, cluster))
+    return {p.workload.ref: Subject.of(p).command for p in services}
 
 
 def _as_json(workload: Workload, command: Command) -> dict[str, object]:

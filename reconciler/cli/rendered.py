@@ -29,9 +29,9 @@ class Written:
 
 
 def write_folder(root: Path, files: Mapping[str, str], held_paths: Collection[str] = ()) -> Written:
-    """Make the folder have these files, by path (`cluster/namespace/service.yaml`). `held_paths` are ours
-    if they are there, and stay as they are. Raises UsageError: a file or folder that is not ours is
-    in the way, or the folder cannot be written."""
+    """Make the folder have these files, by path (`cluster/namespace/service.yaml`). `held_paths`
+    are ours if they are there, and stay as they are. Raises UsageError: a file or folder that is
+    not ours is in the way, or the folder cannot be written."""
     try:
         with FolderWriter(root, named=False) as folder:
             return _write(folder, root, files, held_paths)
@@ -45,21 +45,21 @@ def _write(
     folder: FolderWriter, root: Path, files: Mapping[str, str], held_paths: Collection[str]
 ) -> Written:
     before = _listed(folder, root)
-    found = {path: _read(folder, root, path) for path in sorted({*files, *before})}
+    on_disk = {path: _read(folder, root, path) for path in sorted({*files, *before})}
     for path, text in files.items():
-        there = found[path]
+        there = on_disk[path]
         if path not in before and there is not None and there != text:
             raise UsageError(f"-o {root}: {path} is there and not ours; move it away, or name"
                              " another folder")  # fmt: skip
-    keep = {path for path in before if path in held_paths and found[path] is not None}
+    keep = {path for path in before if path in held_paths and on_disk[path] is not None}
     gone = [path for path in before if path not in files and path not in keep]
-    changed = [path for path in sorted(files) if found[path] != files[path]]
+    changed = [path for path in sorted(files) if on_disk[path] != files[path]]
     # The list is the first to name a new file and the last to forget one: whatever ends us between
     # leaves nothing without an owner.
     _list(folder, root, {*before, *files})
     for path in changed:
         folder.replace(path, files[path].encode())
-    removed = [path for path in gone if found[path] is not None]
+    removed = [path for path in gone if on_disk[path] is not None]
     for path in removed:
         folder.remove(path)
     _list(folder, root, {*files, *keep})

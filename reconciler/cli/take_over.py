@@ -25,10 +25,10 @@ def take_over(api: ApiServer, *, accept_field_loss: bool) -> bool:
             _say(str(each))
         _say("nothing was written: two controllers would fight about the same objects")
         return False
-    found = held(api)
-    for definition in found.definitions:
+    installation = held(api)
+    for definition in installation.definitions:
         _say(_listed_elsewhere(definition))
-    misfits = found.misfits()
+    misfits = installation.misfits()
     for misfit in misfits:
         _say(str(misfit))
     if misfits and not accept_field_loss:
@@ -39,12 +39,12 @@ def take_over(api: ApiServer, *, accept_field_loss: bool) -> bool:
             " on with --accept-field-loss"
         )
         return False
-    backup = write_backup(Path.cwd(), api.name, found)
-    definitions = counted("definition", len(found.definitions))
-    _say(f"{backup}: backup of {definitions} and {counted('object', len(found.objects))}")
+    backup = write_backup(Path.cwd(), api.name, installation)
+    definitions = counted("definition", len(installation.definitions))
+    _say(f"{backup}: backup of {definitions} and {counted('object', len(installation.objects))}")
     wanted = {made["metadata"]["name"]: made for made in crds(RUNTIMES)}
-    replace_definitions(api, found.definitions, wanted)
-    for definition in found.definitions:
+    replace_definitions(api, installation.definitions, wanted)
+    for definition in installation.definitions:
         print(printable(f"taken over CustomResourceDefinition {definition['metadata']['name']}"))
     return True
 

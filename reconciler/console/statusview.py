@@ -69,12 +69,12 @@ def _look_until(
     before: Any = None
     status = chosen(args, read())
     while not ended.is_set():
-        found = status_json(status, all_services=not args.not_ready)
+        shown = status_json(status, all_services=not args.not_ready)
         if screen is not None:
             screen.draw(status)
-        elif (news := _settled(found)) != before:
+        elif (news := _settled(shown)) != before:
             before = news
-            text = json.dumps(found) if args.output == "json" else _text(args, status)
+            text = json.dumps(shown) if args.output == "json" else _text(args, status)
             sys.stdout.write(f"{text}\n")
             sys.stdout.flush()
         if not ended.wait(_EVERY_S):
@@ -85,11 +85,11 @@ def _text(args: argparse.Namespace, status: Status) -> str:
     return status_text(status, view_of(sys.stdout), well=0 if args.not_ready else None)
 
 
-def _settled(found: Any) -> Any:  # noqa: ANN401 - any JSON value
+def _settled(document: Any) -> Any:  # noqa: ANN401 - any JSON value
     """The same without what changes all the time."""
-    if isinstance(found, dict):
-        return {k: _settled(v) for k, v in found.items() if k not in _RESTLESS}
-    return [_settled(item) for item in found] if isinstance(found, list) else found
+    if isinstance(document, dict):
+        return {k: _settled(v) for k, v in document.items() if k not in _RESTLESS}
+    return [_settled(item) for item in document] if isinstance(document, list) else document
 
 
 def fitting(status: Status, view: StatusStyle, height: int, *, not_ready: bool) -> list[str]:

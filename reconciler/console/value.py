@@ -86,10 +86,10 @@ def port_range(text: str) -> PortRange:
     ends = text.split("-")
     if len(ends) != 2 or not all(end.isascii() and end.isdecimal() for end in ends):
         raise ValueError("write FIRST-LAST, such as 20000-29999")
-    found = PortRange(*map(int, ends))
-    if not 1024 <= found.first <= found.last <= 65535:
+    ports = PortRange(*map(int, ends))
+    if not 1024 <= ports.first <= ports.last <= 65535:
         raise ValueError("give ports from 1024 to 65535, the lower one first")
-    return found
+    return ports
 
 
 def image(text: str) -> str:

@@ -183,8 +183,8 @@ def _compare_process(
         return _restarting(Action.REPLACE, "RestartedByHand", want, have, state, cause)
     drifted = [d.message for d in have.drifts if d.kind is DriftKind.RESTART]
     if have.gone or drifted:
-        found = "ModelGone" if have.reason == "ModelGone" else "ProcessGone"
-        reason = found if have.gone else "Drifted"
+        gone_reason = "ModelGone" if have.reason == "ModelGone" else "ProcessGone"
+        reason = gone_reason if have.gone else "Drifted"
         message = have.message if have.gone else "; ".join(drifted)
         return _restarting(Action.DRIFT, reason, want, have, state, causes.where(want.ref), message)
     if have.was_started and want.pool is None and download_bytes(want, state) != 0:

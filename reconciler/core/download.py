@@ -22,7 +22,7 @@ def charged_once(changes: Iterable[Change], observed: Observation) -> list[Chang
     """The changes in their order; on a node, which has one store, the first that needs a model is
     charged for it. A pod has a store of its own."""
     charged: defaultdict[str, set[str]] = defaultdict(set)
-    found = []
+    result = []
     for change in changes:
         want, state = change.desired, observed.targets.get(change.target)
         if want is not None and want.pool is None and state and change.impact.download_bytes != 0:
@@ -30,8 +30,8 @@ def charged_once(changes: Iterable[Change], observed: Observation) -> list[Chang
             rest = {key: size for key, size in missing.items() if key not in charged[change.target]}
             charged[change.target].update(rest)
             change = replace(change, impact=replace(change.impact, download_bytes=_sum(rest)))
-        found.append(change)
-    return found
+        result.append(change)
+    return result
 
 
 def _missing(want: Workload, state: TargetState, have: Instance | None) -> Mapping[str, int | None]:

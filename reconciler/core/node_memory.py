@@ -122,11 +122,11 @@ def _ledgers(situation: Situation) -> dict[_Room, Ledger]:
 
 def _leaving(changes: Iterable[Change]) -> defaultdict[str, list[Change]]:
     """The moves away from each target, in order."""
-    found: defaultdict[str, list[Change]] = defaultdict(list)
+    leaving: defaultdict[str, list[Change]] = defaultdict(list)
     for change in sorted(changes, key=lambda change: (change.target, change.ref)):
         if change.action is Action.MOVE:
-            found[change.target].append(change)
-    return found
+            leaving[change.target].append(change)
+    return leaving
 
 
 def _with(change: Change, memory: Memory) -> Change:
@@ -174,8 +174,8 @@ def _refusal(
     ref, node = change.ref, change.desired.node
     # Also where the fleet has room: a less important one keeps what it holds until it is told to go
     suspend = "suspend one of them" if ledger.has_others(ref) else ""
-    found = sized(node, ref)
-    text = why_not(found, Occupancy(node, found.pools, ledger.without(ref))) if found else None
+    need = sized(node, ref)
+    text = why_not(need, Occupancy(node, need.pools, ledger.without(ref))) if need else None
     if text is not None:
         ways = ["or " + suspend] if suspend else []
     else:

@@ -140,10 +140,10 @@ _SHOWN_REASONS = ("DriftReported", "DriftShown", "Fight")
 def standing(changes: Iterable[Change]) -> dict[tuple[str, ObjectRef], Action]:
     """What becomes of each (target, ref) that changes: what the service's own line says, else the
     gravest of what its objects need."""
-    found: dict[tuple[str, ObjectRef], list[Change]] = {}
+    changes_by_ref: dict[tuple[str, ObjectRef], list[Change]] = {}
     for change in changes:
-        found.setdefault((change.target, change.ref), []).append(change)
-    return {key: _standing(of_one) for key, of_one in found.items()}
+        changes_by_ref.setdefault((change.target, change.ref), []).append(change)
+    return {key: _standing(of_one) for key, of_one in changes_by_ref.items()}
 
 
 def _standing(changes: list[Change]) -> Action:

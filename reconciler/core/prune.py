@@ -105,16 +105,16 @@ def _together(
     removals: list[Change], observed: Observation, limits: PruneLimits
 ) -> dict[str, _Together]:
     """By their token, which targets that applied the same revision last share."""
-    found: dict[str, _Together] = {}
+    groups: dict[str, _Together] = {}
     unknown = [c for c in removals if c.target not in limits.since]
     for target in sorted({c.target for c in removals}):
         here = [c for c in removals if c.target == target]
         known = limits.since.get(target) or _as_seen(unknown, observed, limits)
         labels = {c.ref.label for c in here}  # also of one that an earlier revision left behind
         since = SinceApplied(known.gone | labels, known.total + len(labels - known.gone))
-        together = found.setdefault(removal_token(since.gone), _Together(since, []))
+        together = groups.setdefault(removal_token(since.gone), _Together(since, []))
         together.removals += here
-    return found
+    return groups
 
 
 def _unconfirmed(together: _Together, limits: PruneLimits) -> Blocked | None:

@@ -79,8 +79,12 @@ class _Order:
         """What is left waits for each other: one of them stops first, and starts last."""
         while self._behind:
             ring = self._ring()
-            found = self._reserve_ring(ring)
-            due = self._hold_back(found) if isinstance(found, Blocked) else self._place(found)
+            reserved = self._reserve_ring(ring)
+            due = (
+                self._hold_back(reserved)
+                if isinstance(reserved, Blocked)
+                else self._place(reserved)
+            )
             for change in (*ring, *due):
                 self.settle(change)
 
@@ -99,7 +103,7 @@ class _Order:
         return []
 
     def _place(self, steps: Iterable[Change]) -> list[Change]:
-        found: list[Change] = []
+        placed: list[Change] = []
         for step in steps:
             waits = any((step.target, ref) in self._late for ref in step.impact.after)
             if waits or step.impact.waits or step.impact.download_bytes != 0:
@@ -107,8 +111,8 @@ class _Order:
             impact = replace(step.impact, order=len(self.placed), waits=step.impact.waits or waits)
             self.placed.append(replace(step, impact=impact))
             del self._to_come[_key(step)]
-            found += self._behind.pop(_key(step), ())
-        return found
+            placed += self._behind.pop(_key(step), ())
+        return placed
 
     def _hold_back(self, refused: Blocked) -> list[Change]:
         self.refused.append(refused)

@@ -69,11 +69,11 @@ class Fleet:
     def all(self, kind: type[R]) -> tuple[R, ...]:
         """Every object of a kind, sorted by namespace and name."""
         if kind not in self._by_kind:
-            found = [o for o in self.objects.values() if type(o) is kind]
-            self._by_kind[kind] = tuple(sorted(found, key=lambda o: o.ref))
+            objects = [o for o in self.objects.values() if type(o) is kind]
+            self._by_kind[kind] = tuple(sorted(objects, key=lambda o: o.ref))
         return self._by_kind[kind]
 
     def get(self, kind: type[R], ref: ObjectRef) -> R | None:
         """The object of that identity, or None."""
-        found = self.objects.get(ref)
-        return found if isinstance(found, kind) else None
+        resource = self.objects.get(ref)
+        return resource if isinstance(resource, kind) else None

@@ -24,8 +24,8 @@ class TensorSizes:
     _blocks: dict[int, int] = field(default_factory=dict)
 
     def add(self, name: bytes, size: int) -> None:
-        if found := _BLOCK.match(name):
-            block = int(found[1])
+        if match := _BLOCK.match(name):
+            block = int(match[1])
             self._blocks[block] = self._blocks.get(block, 0) + size
             self.largest = max(self.largest, size)
         elif name == EMBEDDING:

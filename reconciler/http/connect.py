@@ -65,11 +65,11 @@ def authorities() -> tuple[str, ...]:
 def file_ages(files: Iterable[Path | str | None]) -> tuple[object, ...]:
     """What a TLS context was made of, to make another when it changes: to load a system's
     authorities takes 20 ms of CPU, and there may be thousands of connections."""
-    found = []
+    ages = []
     for file in files:
         with contextlib.suppress(FileNotFoundError):  # loading it reports that it is gone
-            found.append((file, os.stat(file).st_mtime_ns if file else 0))
-    return tuple(found)
+            ages.append((file, os.stat(file).st_mtime_ns if file else 0))
+    return tuple(ages)
 
 
 def _login(proxy: SplitResult) -> dict[str, str]:

@@ -35,8 +35,8 @@ _GRACE_S = 2.0
 def bound(host: str, port: int, *, connections: int = MOST_CONNECTIONS) -> ListeningSocket:
     """A socket on the first address that the name has, for so many connections at once. Raises
     OSError."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, kind, protocol, _, address = found[0]
+    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, kind, protocol, _, address = addresses[0]
     made = ListeningSocket(family, kind, protocol)
     made.places = ConnectionSlots(connections)
     try:

@@ -94,8 +94,8 @@ def is_ours(live: Manifest, fleet: str) -> bool:
 
 def fleet_of(live: Manifest) -> str | None:
     """The fleet in an object's labels."""
-    found = (live["metadata"].get("labels") or {}).get(FLEET_LABEL)
-    return str(found) if found else None
+    fleet = (live["metadata"].get("labels") or {}).get(FLEET_LABEL)
+    return str(fleet) if fleet else None
 
 
 def parent(
@@ -112,9 +112,9 @@ def parent(
     stated = {"defaults": json.dumps(dict(sorted(defaults.items())))} if defaults else {}
     applied = {"revision": revision, "sources": _packed(sources), **stated} if revision else {}
     noted = {_FOLLOWED: _noted(followed)} if followed else {}
-    found = tuple(members)
-    kinds = sorted({f"{oid.kind}.{oid.group}" if oid.group else oid.kind for oid in found})
-    spaces = sorted({oid.namespace for oid in found} - {"", SYSTEM_NAMESPACE})
+    refs = tuple(members)
+    kinds = sorted({f"{oid.kind}.{oid.group}" if oid.group else oid.kind for oid in refs})
+    spaces = sorted({oid.namespace for oid in refs} - {"", SYSTEM_NAMESPACE})
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -169,8 +169,8 @@ def noted_revision(api: ApiServer, fleet: str) -> NotedRevision | None:
     ClusterError."""
     kind = OWNED_KINDS["", "ConfigMap"]
     chosen = f"{ID_LABEL},{MANAGED_BY_LABEL}={MANAGER}"
-    found = api.list(kind, selector=chosen, namespace=SYSTEM_NAMESPACE).items
-    noted = (followed_of(live) for live in found if live["metadata"]["name"] == _own_name(live))
+    parents = api.list(kind, selector=chosen, namespace=SYSTEM_NAMESPACE).items
+    noted = (followed_of(live) for live in parents if live["metadata"]["name"] == _own_name(live))
     return max(
         (each for each in noted if each and each.fleet == fleet),
         key=lambda each: each.noted_at,
@@ -225,9 +225,9 @@ def check_parent(live: Manifest | None, fleet: str) -> None:
     if tool is None or tool.partition("/")[0] != MANAGER:
         whose = f"is the inventory of {tool}" if tool else "is not an inventory of fleet-reconciler"
         raise ForeignSet(f"{name} {whose}; rename the Fleet, or delete it if nothing needs it")
-    found = (metadata.get("labels") or {}).get(ID_LABEL)
-    if found != set_id(fleet):
-        raise ForeignSet(f"{name} names the set {found}, and this fleet's is {set_id(fleet)}")
+    identity = (metadata.get("labels") or {}).get(ID_LABEL)
+    if identity != set_id(fleet):
+        raise ForeignSet(f"{name} names the set {identity}, and this fleet's is {set_id(fleet)}")
 
 
 def write_parent(

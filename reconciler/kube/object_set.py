@@ -35,8 +35,8 @@ class Packed:
     version: int
 
     def manifest(self) -> Manifest:
-        found: Manifest = orjson.loads(self._json)
-        return found
+        manifest: Manifest = orjson.loads(self._json)
+        return manifest
 
     def smaller(self) -> Packed:
         """A third of the size, for objects that are kept for hours: 100 us for a Deployment, and 30

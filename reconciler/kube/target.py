@@ -146,9 +146,11 @@ class ClusterTarget:
             return ClusterObservation(TargetState(self.name, False, self._seen_at, str(error)))
         self._seen_at = time.time()
         meant = {w.ref: w for w in desired.assignment.workloads if w.target == self.name}
-        found = instances(self.name, seen.objects, meant, stood, self._running)
+        instances_here = instances(self.name, seen.objects, meant, stood, self._running)
         staying = {ref for ref, workload in meant.items() if not workload.suspended}
-        pods = self._pods.find(wanted.fleet, {i.ref for i in found if not i.ready}, staying)
+        pods = self._pods.find(
+            wanted.fleet, {i.ref for i in instances_here if not i.ready}, staying
+        )
         progress = self._progress
         if progress.stands_by and not self._write_refusal():
             progress = ApplyProgress()
@@ -172,7 +174,7 @@ class ClusterTarget:
             pods=pods,
             contribute=tuple(contribute),
         )
-        running = explained(found, seen.objects, pods.troubled, self._running)
+        running = explained(instances_here, seen.objects, pods.troubled, self._running)
         return ClusterObservation(state, running, cluster)
 
     def plan(

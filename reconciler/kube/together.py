@@ -64,18 +64,20 @@ class Together:
         answers = ask_all(questions, time.monotonic() + self._look_s)
         agents = answers.pop("agents", None)
         assert isinstance(agents, Observation), "it has a deadline of its own"
-        found: dict[str, ClusterObservation] = {}
+        by_cluster: dict[str, ClusterObservation] = {}
         for cluster in self.clusters:
             late = f"no answer within {self._look_s:g} s"
             silent = ClusterObservation(TargetState(cluster.name, reachable=False, message=late))
             answer = answers.get(cluster.name, silent)
             assert isinstance(answer, ClusterObservation)
-            found[cluster.name] = answer
-        clusters = {name: each.cluster for name, each in found.items() if each.cluster is not None}
+            by_cluster[cluster.name] = answer
+        clusters = {
+            name: each.cluster for name, each in by_cluster.items() if each.cluster is not None
+        }
         agents = self._with_reports(agents, clusters.values())
-        running = (instance for each in found.values() for instance in each.instances)
+        running = (instance for each in by_cluster.values() for instance in each.instances)
         return FleetObservation(
-            {**agents.targets, **{name: each.state for name, each in found.items()}},
+            {**agents.targets, **{name: each.state for name, each in by_cluster.items()}},
             (*agents.instances, *running),
             clusters,
         )
@@ -147,16 +149,16 @@ class Together:
     def noted(self) -> NotedRevision | None:
         """The commit that was followed last, by the clusters that answer: the newest note. Raises
         ClusterError: none does."""
-        found: list[NotedRevision | None] = []
+        revisions: list[NotedRevision | None] = []
         failed: ClusterError | None = None
         for cluster in self.clusters:
             try:
-                found.append(cluster.noted())
+                revisions.append(cluster.noted())
             except ClusterError as error:
                 failed = error
-        if failed is not None and not found:
+        if failed is not None and not revisions:
             raise failed
-        return max(filter(None, found), key=lambda each: each.noted_at, default=None)
+        return max(filter(None, revisions), key=lambda each: each.noted_at, default=None)
 
     def accepts(self, fleet: str, head: str) -> bool:
         """Whether a person has let this head in, in one of the clusters that answer."""

@@ -73,4 +73,4 @@ def _text(value: str) -> str:
 def _json(value: object) -> str:
     """JSON is YAML, except for characters that YAML requires to be escaped."""
     quoted = json.dumps(value, ensure_ascii=False)
-    return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", quoted)
+    return _UNPRINTABLE.sub(lambda node: f"\\u{ord(node[0]):04x}", quoted)

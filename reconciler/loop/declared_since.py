@@ -29,14 +29,14 @@ class DeclaredSince:
         """By target: what became of the fleet since the revision that it applied last, where that
         is known. What an agent said that it applied is what its own journal has."""
         since: dict[str | None, SinceApplied | None] = {}  # by the revision that was applied
-        found: dict[str, SinceApplied] = {}
+        removed: dict[str, SinceApplied] = {}
         for target, state in observed.targets.items():
             applied = state.revision.applied if state.revision else None
             if applied not in since:
                 since[applied] = self._since(applied, before)
             if (known := since[applied]) is not None:
-                found[target] = known
-        return found
+                removed[target] = known
+        return removed
 
     def _since(self, applied: str | None, before: Before) -> SinceApplied | None:
         services = self._services_at(applied) if applied else None
@@ -71,13 +71,13 @@ class DeclaredSince:
         that it placed there by name. They end nothing by themselves."""
         states = (state.revision for state in observed.targets.values())
         applied = {state.applied for state in states if state and state.applied}
-        history, found = self.checkout.history, dict[str, tuple[Agent, tuple[str, ...]]]()
+        history, nodes = self.checkout.history, dict[str, tuple[Agent, tuple[str, ...]]]()
         for revision in sorted(filter(is_commit, applied - {self.checkout.revision})):
             was, _ = (history and history.changed_since(revision)) or ({}, {})
             for ref in (r for r in was if r.kind == "FleetNode" and r not in self.fleet.objects):
                 if agent := _agent(was[ref]):
-                    found[ref.name] = agent, tuple(sorted(_placed_on(ref.name, was)))
-        return found
+                    nodes[ref.name] = agent, tuple(sorted(_placed_on(ref.name, was)))
+        return nodes
 
 
 def _agent(document: Any) -> Agent | None:  # noqa: ANN401 - any document

@@ -184,12 +184,12 @@ class Desired:
 
     def declared(self, fields: Sequence[DeclaredField]) -> Location | None:
         """The one of these that was changed last, of those that are stated or were."""
-        found: Location | None = None
+        latest: Location | None = None
         for ref, field in fields:
             place = self._declared(self._the_fleet() if ref == THE_FLEET else ref, field)
-            if place and (found is None or self._is_newer(place, found)):
-                found = place
-        return found
+            if place and (latest is None or self._is_newer(place, latest)):
+                latest = place
+        return latest
 
     def _declared(self, ref: ObjectRef, field: str) -> Location | None:
         origin = self.fleet.origins.get(ref)
@@ -223,8 +223,8 @@ class Desired:
         return counted(self._document(ref), field) if '["' in field else field
 
     def _document(self, ref: ObjectRef) -> dict[str, Any]:
-        found = self.fleet.objects[ref]
-        return found.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        resource = self.fleet.objects[ref]
+        return resource.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
     def _the_fleet(self) -> ObjectRef:
         return next((policy.ref for policy in self.fleet.all(FleetPolicy)), THE_FLEET)
@@ -311,7 +311,7 @@ def _is_at_home(hold: Hold, workloads: Iterable[Workload]) -> bool:
 
 def used_by_others(observed: Observation) -> Others:
     """What is known of it, by the nodes that were observed."""
-    found = {
+    by_node = {
         target.removeprefix("node/"): {
             pool.name: pool.used_by_others_bytes
             for pool in state.pools
@@ -320,7 +320,7 @@ def used_by_others(observed: Observation) -> Others:
         for target, state in observed.targets.items()
         if target.startswith("node/")
     }
-    return {node: used for node, used in found.items() if used}
+    return {node: used for node, used in by_node.items() if used}
 
 
 def _facts(loaded: Loaded, fleet: Fleet, cached: CachedFacts) -> Facts:

@@ -38,14 +38,14 @@ class Following:
     @property
     def refused(self) -> RefusedHead | None:
         """The newest revision, where it has errors."""
-        found = self.record.refused
-        return found if found and self.head in (None, found.revision) else None
+        head = self.record.refused
+        return head if head and self.head in (None, head.revision) else None
 
     @property
     def held(self) -> HeldHead | None:
         """The newest revision, where it is valid and not followed."""
-        found = self.record.held
-        return found if found and self.head in (None, found.revision) else None
+        head = self.record.held
+        return head if head and self.head in (None, head.revision) else None
 
 
 class Journal(Protocol):

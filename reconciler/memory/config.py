@@ -41,7 +41,7 @@ def facts_of_files(sizes: Mapping[str, int], config: bytes | None) -> ModelFacts
         keys |= {f"{name}.attention.key_length": head, f"{name}.attention.value_length": head}
     if keys.get(f"{name}.block_count", 0) > _MOST_LAYERS:
         keys = {}
-    weights = next((found for pattern in _WEIGHTS if (found := _matching(sizes, pattern))), {})
+    weights = next((total for pattern in _WEIGHTS if (total := _matching(sizes, pattern))), {})
     return ModelFacts(
         architecture=name,
         file_bytes=sum(sizes.values()),

@@ -64,11 +64,11 @@ def estimate_llamacpp(facts: ModelFacts, settings: MemorySettings) -> MemoryEsti
 def _each_layer(model: Shape, settings: MemorySettings, cells: Cells) -> tuple[int, ...]:
     """What each block keeps: keys and values, those of its index, and its recurrent state."""
     state = max(settings.slots, 1) * model.state_elements * 4
-    found = [state if recurs else 0 for recurs in model.recurs]
+    sizes = [state if recurs else 0 for recurs in model.recurs]
     index = cells.full * cells.streams * _bytes(model.index_elements, settings.cache_type_k)
     for block, layer in zip(model.blocks, model.layers, strict=True):
-        found[block] += index + _layer_bytes(layer, model, settings, cells)
-    return tuple(found)
+        sizes[block] += index + _layer_bytes(layer, model, settings, cells)
+    return tuple(sizes)
 
 
 def _layer_bytes(layer: Layer, model: Shape, settings: MemorySettings, cells: Cells) -> int:

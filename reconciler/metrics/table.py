@@ -39,9 +39,9 @@ def _info(name: str, labels: str, help_: str) -> MetricRow:
 
 
 def _table(*rows: MetricRow) -> Mapping[str, MetricRow]:
-    found = {row.name: row for row in rows}
-    assert len(found) == len(rows), "a name is there twice"
-    return found
+    rows_by_name = {row.name: row for row in rows}
+    assert len(rows_by_name) == len(rows), "a name is there twice"
+    return rows_by_name
 
 
 _TOKENS = _gauge(

@@ -65,19 +65,19 @@ def ask(
     child = (kept.pop(module, None) if kept is not None else None) or _Child.start(module)
     try:
         answer = child.ask(question, cancelled, time.monotonic() + timeout_s)
-        found = parse_json(answer)
-        if not isinstance(found, dict):
+        answer_fields = parse_json(answer)
+        if not isinstance(answer_fields, dict):
             raise ValueError
     except ValueError:
         raise ModelError(f"{module} failed: {child.complaint()}") from None
     except BaseException:
         child.end()
         raise
-    if kept is not None and found.get("error") in _HARMLESS:
+    if kept is not None and answer_fields.get("error") in _HARMLESS:
         kept[module] = child
     else:
         child.end()
-    return dict(found)
+    return dict(answer_fields)
 
 
 def failure(answer: Mapping[str, Any], text: str) -> ModelError:

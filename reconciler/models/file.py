@@ -69,8 +69,8 @@ def _files(request: ListRequest) -> FileListing:
     path = Path(unquote(urlsplit(request.source).path))
     try:
         if _is_folder(request.source):
-            found = sorted(_below(path))
-            return FileListing(tuple(_remote(path, name) for name in found), folder=True)
+            paths = sorted(_below(path))
+            return FileListing(tuple(_remote(path, name) for name in paths), folder=True)
         names = shards_of(path.name) or (path.name,)
         return FileListing(tuple(_remote(path.parent, name) for name in names))
     except OSError as error:

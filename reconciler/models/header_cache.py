@@ -86,9 +86,9 @@ class HeaderCache:
     def _bound(self, folder: Path) -> None:
         """Drop the entries not used for longest. By order, not by age: a clock may jump."""
         with os.scandir(folder) as entries:
-            found = sorted((e.stat().st_mtime, e.stat().st_size, e.name) for e in entries)
-        count, size = len(found), sum(size for _, size, _ in found)
-        for _, length, name in found:
+            by_age = sorted((e.stat().st_mtime, e.stat().st_size, e.name) for e in entries)
+        count, size = len(by_age), sum(size for _, size, _ in by_age)
+        for _, length, name in by_age:
             if count <= self._most_entries and size <= _MOST_BYTES:
                 return
             if _NAME.fullmatch(name) or name.endswith(".tmp"):

@@ -174,19 +174,21 @@ class HeaderReader:
         alarm.daemon = True
         alarm.start()
         try:
-            found = fetch_header(question.request, self._cache)
+            header = fetch_header(question.request, self._cache)
         except Exception as error:  # noqa: BLE001  # a thread's edge: the caller waits for a result
-            found = RemoteHeader(why=f"a bug in this program: {type(error).__name__}: {error}")
+            header = RemoteHeader(why=f"a bug in this program: {type(error).__name__}: {error}")
         finally:
             alarm.cancel()
         if cancelled.is_set():
-            found = replace(found, why=found.why and f"no answer within {self._longest_look_s:g} s")
+            header = replace(
+                header, why=header.why and f"no answer within {self._longest_look_s:g} s"
+            )
         with self._lock:
             if question.is_open:
-                question.answer, question.is_open = found, False
+                question.answer, question.is_open = header, False
                 question.asked_at = monotonic()
-            if found.host_is_away:
-                self._skip(hosts_of(question.request.source), found.why)
+            if header.host_is_away:
+                self._skip(hosts_of(question.request.source), header.why)
             self._lock.notify_all()
 
     def _skip(self, hosts: _Hosts, why: str) -> None:

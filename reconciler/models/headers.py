@@ -58,8 +58,8 @@ class Headers:
         asked = [self._needed[m.ref] for m in models if m.ref in self._needed]
         self.reader.ask(dict(asked))
         self._wait([name for name, _ in asked])
-        found = {m.ref: self._of(m.ref) for m in models if m.ref in self._needed}
-        return {ref: facts for ref, ahead in found.items() if ahead and (facts := ahead.facts)}
+        by_ref = {m.ref: self._of(m.ref) for m in models if m.ref in self._needed}
+        return {ref: facts for ref, ahead in by_ref.items() if ahead and (facts := ahead.facts)}
 
     def _wait(self, names: Sequence[str]) -> None:
         if self.wait_s is None:
@@ -71,21 +71,21 @@ class Headers:
 
     def unknown(self) -> dict[str, list[str]]:
         """Why -> the models that could not be looked at for it."""
-        found: dict[str, list[str]] = {}
+        unknown: dict[str, list[str]] = {}
         for ref in sorted(self._needed):
             ahead = self._of(ref)
             if ahead is not None and ahead.why:
-                found.setdefault(ahead.why, []).append(ref.label)
-        return found
+                unknown.setdefault(ahead.why, []).append(ref.label)
+        return unknown
 
     def refused(self) -> dict[str, str]:
         """The models that their hosts do not give, by origin, in the hosts' words."""
-        found = {}
+        refused = {}
         for ref, (_, request) in self._needed.items():
             ahead = self._of(ref)
             if ahead is not None and ahead.refused:
-                found[origin(request.source, request.patterns)] = ahead.refused
-        return found
+                refused[origin(request.source, request.patterns)] = ahead.refused
+        return refused
 
     def _can_ask(self, source: str) -> bool:
         return bool(hosts_of(source)) or (self.here and "://" in source)
@@ -129,15 +129,15 @@ def question(
 def _served(fleet: Fleet, node: str | None) -> set[ObjectRef]:
     """The Models of services that are to run: on this node, where one is said."""
     nodes = {n.metadata.name: n for n in fleet.all(FleetNode)}
-    found: set[tuple[str, str]] = set()
+    refs: set[tuple[str, str]] = set()
     for service in fleet.all(InferenceService):
         if service.spec.suspend or service.spec.replicas == 0:
             continue
         homes = service.spec.placement.nodes or nodes
         if node is None or node in homes:
             namespace = service.metadata.namespace
-            found.update([(namespace, name) for name in service.model_names])
-    return {ObjectRef("Model", *each) for each in found}
+            refs.update([(namespace, name) for name in service.model_names])
+    return {ObjectRef("Model", *each) for each in refs}
 
 
 Known = Callable[[Fleet, Sequence[Model]], Mapping[ObjectRef, ModelFacts]]
@@ -147,10 +147,10 @@ def first_known(*known: Known) -> Known:
     """Ask one after the other, the next about what is left."""
 
     def facts(fleet: Fleet, models: Sequence[Model]) -> Mapping[ObjectRef, ModelFacts]:
-        found: dict[ObjectRef, ModelFacts] = {}
+        facts_by_ref: dict[ObjectRef, ModelFacts] = {}
         for ask in known:
-            left = [model for model in models if model.ref not in found]
-            found |= ask(fleet, left) if left else {}
-        return found
+            left = [model for model in models if model.ref not in facts_by_ref]
+            facts_by_ref |= ask(fleet, left) if left else {}
+        return facts_by_ref
 
     return facts

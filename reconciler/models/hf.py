@@ -125,14 +125,14 @@ def _chosen(hub: HubSource, request: ListRequest, known: list[str]) -> list[str]
         return matching(known, request.patterns)
     wanted = [path for path in known if not is_hidden(path)]
     patterns = _WANTED[request.format]
-    found = sorted(path for path in wanted if any(fnmatchcase(path, p) for p in patterns))
-    if not found:
+    chosen = sorted(path for path in wanted if any(fnmatchcase(path, p) for p in patterns))
+    if not chosen:
         raise ModelError(
             f"{hub.repo} contains no file of a {request.format} model at {hub.revision};"
             f" it has {listed(sorted(known))}: correct spec.format, or name what you want in"
             " spec.files"
         )
-    return found
+    return chosen
 
 
 def _ask(hub: HubSource, request: ListRequest) -> dict[str, Any]:

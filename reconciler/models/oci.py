@@ -59,8 +59,8 @@ def _files(request: ListRequest) -> FileListing:
     files = []
     for name, layer in _named(repository, answer["layers"]):
         digest = str(layer.get("digest"))
-        found = _DIGEST.fullmatch(digest)
-        if found is None:
+        sha256 = _DIGEST.fullmatch(digest)
+        if sha256 is None:
             raise ModelError(f"the layer {printable(name)} has no sha256 digest")
         size = layer.get("size")
         files.append(
@@ -68,7 +68,7 @@ def _files(request: ListRequest) -> FileListing:
                 name,
                 f"{origin}/v2/{repository}/blobs/{digest}",
                 size if isinstance(size, int) and size >= 0 else None,
-                found[1],
+                sha256[1],
                 version=digest,
                 access=access,
             )
@@ -97,18 +97,18 @@ def _named(repository: str, layers: list[dict[str, Any]]) -> list[tuple[str, dic
             "it holds a packed folder: push its files one by one, oras push REF FILE FILE ..."
         )
     last = repository.rpartition("/")[2]
-    found = []
+    named = []
     for layer in layers:
         title = _note(layer, TITLE)
         if isinstance(title, str) and title:
-            found.append((title.removeprefix("./"), layer))
+            named.append((title.removeprefix("./"), layer))
         elif "gguf" in str(layer.get("mediaType")):  # as Docker packs models
-            found.append((f"{last}.gguf", layer))
-    if not found and len(layers) == 1:
+            named.append((f"{last}.gguf", layer))
+    if not named and len(layers) == 1:
         return [(last, layers[0])]
-    if not found:
+    if not named:
         raise ModelError(f"its {len(layers)} layers have no names ({TITLE}): push it with oras")
-    return found
+    return named
 
 
 def _note(layer: Mapping[str, Any], name: str) -> object:

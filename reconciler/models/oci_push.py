@@ -163,7 +163,7 @@ class _Writer:
             data = (
                 content if isinstance(content, bytes) else opened.enter_context(content.open("rb"))
             )
-            found: requests.Response = self._registry.session.request(
+            response: requests.Response = self._registry.session.request(
                 method,
                 url,
                 data=data,
@@ -172,7 +172,7 @@ class _Writer:
                 allow_redirects=False,
                 stream=True,
             )
-            return found
+            return response
 
     def _require(self, reply: _Reply, *statuses: int) -> None:
         """Raises ModelError with what to do."""

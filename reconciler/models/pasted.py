@@ -43,25 +43,25 @@ Write = Callable[[re.Match[str]], str]
 def _answer(text: str, rows: Iterable[_Row]) -> str | None:
     text = text.strip()
     for row in rows:
-        if any(map(text.__contains__, row.signs)) and (found := re.fullmatch(row.pattern, text)):
-            return f"{row.what}; {row.write(found)}"
+        if any(map(text.__contains__, row.signs)) and (match := re.fullmatch(row.pattern, text)):
+            return f"{row.what}; {row.write(match)}"
     return None
 
 
-def _file(found: re.Match[str]) -> str:
-    revision = found.groupdict().get("revision") or "main"
+def _file(match: re.Match[str]) -> str:
+    revision = match.groupdict().get("revision") or "main"
     at = f"@{revision}" if revision != "main" else ""
-    return f"write hf://{found['repo']}/{unquote(found['file'])}{at}"
+    return f"write hf://{match['repo']}/{unquote(match['file'])}{at}"
 
 
-def _repository(found: re.Match[str]) -> str:
-    revision = found.groupdict().get("revision") or "main"
+def _repository(match: re.Match[str]) -> str:
+    revision = match.groupdict().get("revision") or "main"
     at = f"@{revision}" if revision != "main" else ""
-    return f"write hf://{found['repo']}/FILE.gguf{at}, with the name of the file that you want"
+    return f"write hf://{match['repo']}/FILE.gguf{at}, with the name of the file that you want"
 
 
-def _tagged(found: re.Match[str]) -> str:
-    repo, tag = found["repo"], found["tag"]
+def _tagged(match: re.Match[str]) -> str:
+    repo, tag = match["repo"], match["tag"]
     return f'write hf://{repo} with `files: ["*{tag}*"]` below it, or hf://{repo}/FILE.gguf'
 
 

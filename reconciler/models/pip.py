@@ -86,10 +86,10 @@ def locate(requirements: Sequence[str], cancelled: threading.Event) -> tuple[Whe
         if child.returncode:
             raise DownloadFailed(f"pip cannot find {', '.join(requirements)}: {_reason(log)}")
         with report.open("rb") as file:
-            found = _parse_report(file.read(_LARGEST_REPORT))
-    if len(found) != len(requirements):
+            wheels = _parse_report(file.read(_LARGEST_REPORT))
+    if len(wheels) != len(requirements):
         raise ModelError(f"pip found no wheel for {', '.join(requirements)}")
-    return found
+    return wheels
 
 
 def _require_pip(least: str = "") -> None:
@@ -125,17 +125,17 @@ def _stop_at_a_wheel(
 def _parse_report(report: bytes) -> tuple[WheelLocation, ...]:
     """From pip's installation report, version 1."""
     try:
-        return tuple(_wheel(found) for found in parse_json(report)["install"])
+        return tuple(_wheel(item) for item in parse_json(report)["install"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(f"pip's report cannot be read: {error!r}") from error
 
 
-def _wheel(found: Mapping[str, Any]) -> WheelLocation:
-    requirements = found["metadata"].get("requires_dist") or ()
+def _wheel(item: Mapping[str, Any]) -> WheelLocation:
+    requirements = item["metadata"].get("requires_dist") or ()
     requires = dict.fromkeys(r for line in requirements if (r := exact_requirement(str(line))))
-    archive = found["download_info"]["archive_info"]
+    archive = item["download_info"]["archive_info"]
     return WheelLocation(
-        str(found["download_info"]["url"]), archive.get("hashes", {}).get("sha256"), tuple(requires)
+        str(item["download_info"]["url"]), archive.get("hashes", {}).get("sha256"), tuple(requires)
     )
 
 

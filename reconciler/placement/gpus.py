@@ -28,10 +28,10 @@ def gpu_misfit(service: InferenceService, node: FleetNode) -> tuple[str, str, st
     if node.spec.kubernetes is not None or not _states_devices(node):
         return None
     for asked in _asked(service):
-        found = sum(_is_of(device, asked) for device in node.spec.hardware.devices)
-        if found < asked.number:
+        count = sum(_is_of(device, asked) for device in node.spec.hardware.devices)
+        if count < asked.number:
             whose = f"{asked.vendor} device" if asked.vendor else "device"
-            states = f"{found} {whose}{'' if found == 1 else 's'}" if found else f"no {whose}"
+            states = f"{count} {whose}{'' if count == 1 else 's'}" if count else f"no {whose}"
             message = (
                 f"`{asked.text}` asks for {asked.number}, and node {node.metadata.name} states"
                 f" {states}; name another node, or take the request out"

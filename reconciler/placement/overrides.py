@@ -111,9 +111,9 @@ def concerns(ref: ObjectRef, namespace: str | None) -> bool:
 def _node(node: FleetNode, own: MachineSettings, machine: Callable[[], Hardware]) -> FleetNode:
     spec, memory, agent = node.spec, node.spec.memory, node.spec.agent
     changed: dict[str, Any] = {}
-    if spec.hardware.memory is None and memory.budget is None and (found := machine()).memory:
-        devices = spec.hardware.devices or found.devices
-        changed["hardware"] = _copy(spec.hardware, memory=found.memory, devices=devices)
+    if spec.hardware.memory is None and memory.budget is None and (probed := machine()).memory:
+        devices = spec.hardware.devices or probed.devices
+        changed["hardware"] = _copy(spec.hardware, memory=probed.memory, devices=devices)
     if spec.runtimes is None and own.runtimes is not None:
         changed["runtimes"] = own.runtimes
     if spec.default_runtime is None and own.runtime is not None:

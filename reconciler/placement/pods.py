@@ -79,8 +79,8 @@ def accelerator_of(node: FleetNode) -> str | None:
     hardware is not stated."""
     hardware = node.spec.hardware
     for device in hardware.devices:
-        if found := VENDORS.get(device.vendor or ""):
-            return found.accelerator
+        if vendor := VENDORS.get(device.vendor or ""):
+            return vendor.accelerator
     return "cpu" if "memory" in hardware.model_fields_set and not hardware.devices else None
 
 
@@ -147,15 +147,15 @@ def name_conflicts(
         ref = candidate.service.ref
         for cluster in _clusters(node):
             owners[cluster, ref.namespace, object_name(ref)].add(ref)
-    found = {}
+    conflicts = {}
     for (cluster, _, name), refs in owners.items():
         for ref in refs if len(refs) > 1 else ():
             others = ", ".join(sorted(other.label for other in refs - {ref}))
-            found[ref] = (
+            conflicts[ref] = (
                 f"its objects in cluster {cluster} would be called {name}, as those of {others}"
                 " would; give one of them another name"
             )
-    return found
+    return conflicts
 
 
 def _clusters(node: FleetNode) -> tuple[str, ...]:

@@ -49,12 +49,12 @@ class ScoreWeights:
 
 def _weight(name: str, text: str) -> float:
     try:
-        found = float(text)
+        weight = float(text)
     except ValueError:
         raise ValueError(f"{name}={text}: give a number") from None
-    if not 0 <= found <= 1e6:
+    if not 0 <= weight <= 1e6:
         raise ValueError(f"{name}={text}: give 0 or more; the formula itself takes it away")
-    return found
+    return weight
 
 
 @dataclass(frozen=True, slots=True)

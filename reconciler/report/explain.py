@@ -49,8 +49,8 @@ def as_planned(
     """The same with what a plan finds when it looks at `node`: that an engine is missing, that a
     port is taken."""
     ref = explanation.service.ref
-    found = [f"{b.reason}: {b.message}" for b in blocked if ref in (b.ref, *b.holds)]
-    news = tuple(why for why in found if why not in explanation.held)
+    reasons = [f"{b.reason}: {b.message}" for b in blocked if ref in (b.ref, *b.holds)]
+    news = tuple(why for why in reasons if why not in explanation.held)
     if not news or node is None:
         return explanation
     verdicts = tuple(
@@ -148,8 +148,8 @@ def _command_lines(command: Command) -> Iterator[str]:
     yield "command"
     yield from (f"  {name}={printable(shlex.quote(value))}" for name, value in command.env.items())
     yield from (f"  {line}" for line in _argument_lines(command.argv))
-    found = [name for name in _PLACEHOLDERS if any(f"{{{name}}}" in w for w in command.argv)]
-    yield from (f"  {{{name}}} is {_PLACEHOLDERS[name]}" for name in found)
+    names = [name for name in _PLACEHOLDERS if any(f"{{{name}}}" in w for w in command.argv)]
+    yield from (f"  {{{name}}} is {_PLACEHOLDERS[name]}" for name in names)
     for name, text in command.files.items():
         yield f"  file {name}:"
         yield from (f"    {printable(line)}" for line in text.splitlines())

@@ -57,27 +57,27 @@ def argument_groups(argv: Sequence[str]) -> list[list[str]]:
 
 def _flags(workload: Workload, render: Render) -> dict[str, list[str]]:
     """By name, with all values of one that is repeated."""
-    found: defaultdict[str, list[str]] = defaultdict(list)
+    by_name: defaultdict[str, list[str]] = defaultdict(list)
     for name, *values in argument_groups([*map(str, render(workload, _FACTS).argv)])[1:]:
-        found[name] += values
-    return dict(found)
+        by_name[name] += values
+    return dict(by_name)
 
 
 def _changed(shown: Flags, path: str, workload: Workload, render: Render) -> set[str]:
     """The flags that another value of this setting gives other words, or takes away."""
     for other in _others(workload.settings[path]):
         settings = {**workload.settings, path: other}
-        if found := _differing(shown, replace(workload, settings=settings), render):
-            return found
+        if differing := _differing(shown, replace(workload, settings=settings), render):
+            return differing
     return set()
 
 
 def _differing(shown: Flags, changed: Workload, render: Render) -> set[str]:
     try:
-        found = _flags(changed, render)
+        flags = _flags(changed, render)
     except (KeyError, TypeError, ValueError):
         return set()  # not a value that this setting can have
-    return {name for name, arguments in shown.items() if found.get(name) != arguments}
+    return {name for name, arguments in shown.items() if flags.get(name) != arguments}
 
 
 def _others(value: Any) -> Iterator[Any]:  # noqa: ANN401 - any JSON value

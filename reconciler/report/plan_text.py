@@ -107,10 +107,10 @@ def _mark(action: str, style: Style) -> str:
 
 def _grouped(pairs: Iterable[tuple[str | None, T]]) -> dict[str | None, list[T]]:
     """By target: a fleet may have thousands, and a plan a hundred thousand changes."""
-    found: dict[str | None, list[T]] = {}
+    groups: dict[str | None, list[T]] = {}
     for target, each in pairs:
-        found.setdefault(target, []).append(each)
-    return found
+        groups.setdefault(target, []).append(each)
+    return groups
 
 
 def _totals(counted: Mapping[str, int]) -> str:

@@ -111,10 +111,12 @@ def _line(problem: Problem) -> str:
 
 def _summary(problems: Sequence[Problem], counts: Counts) -> str:
     looked_at = f"{counted('document', counts.documents)} in {counted('file', counts.files)}"
-    found = [(severity, sum(p.severity is severity for p in problems)) for severity in Severity]
+    counts_by_severity = [
+        (severity, sum(p.severity is severity for p in problems)) for severity in Severity
+    ]
     parts = [
         f"{count} blocked" if severity is Severity.BLOCKED else counted(severity, count)
-        for severity, count in found
+        for severity, count in counts_by_severity
         if count
     ]
     return f"{'valid' if is_valid(problems) else 'not valid'}: {', '.join((*parts, looked_at))}"

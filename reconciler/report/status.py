@@ -79,8 +79,8 @@ class Status:
         seen, answer = self.observed.targets.get(instance.target), self.states.get(instance.target)
         results = self._results.get((instance.target, instance.ref.label), ())
         now = (seen.seen_at if seen else None) or 0.0
-        found = (seen.runtimes if seen else None) or (answer.runtimes if answer else None) or ()
-        versions = {runtime.name: runtime.version for runtime in found}
+        runtimes = (seen.runtimes if seen else None) or (answer.runtimes if answer else None) or ()
+        versions = {runtime.name: runtime.version for runtime in runtimes}
         return of_instance(results, instance, versions, now)
 
     def tokens_per_second(self, instance: Instance) -> float | None:
@@ -97,8 +97,8 @@ class Status:
 
     def narrowed(self, refs: Collection[ObjectRef]) -> Status:
         """These services, and the targets that they are or should be on."""
-        found = self.observed.instances
-        shown = tuple(i for i in found if i.ref in refs)
+        instances = self.observed.instances
+        shown = tuple(i for i in instances if i.ref in refs)
         declared = tuple(d for d in self.declared if d.ref in refs)
         ending = {d.target for d in self.ending if d.ref in refs}
         named = {i.target for i in shown} | {d.target for d in declared} | ending
@@ -107,7 +107,7 @@ class Status:
             for target, state in self.observed.targets.items()
             if target in named
         }
-        others = (*self.others, *(i for i in found if i.ref not in refs))
+        others = (*self.others, *(i for i in instances if i.ref not in refs))
         return replace(
             self,
             observed=Observation(targets, shown),
@@ -141,8 +141,8 @@ class Status:
         there = {*self._of} if target is None else {i.ref for i in self.on(target)}
         ending = [d for d in self._ending_on.get(target, ()) if d.ref not in there]
         there |= {d.ref for d in ending}
-        found = (d for d in self._declared_on.get(target, ()) if d.ref not in there)
-        return sorted((*ending, *found), key=lambda d: natural(d.ref.label))
+        absent = (d for d in self._declared_on.get(target, ()) if d.ref not in there)
+        return sorted((*ending, *absent), key=lambda d: natural(d.ref.label))
 
     @property
     def waits(self) -> bool:
@@ -169,8 +169,8 @@ class Status:
 
     @cached_property
     def _on(self) -> dict[str, list[Instance]]:
-        found = sorted(self.observed.instances, key=lambda i: natural(i.ref.label))
-        return _grouped((i.target, i) for i in found)
+        ordered = sorted(self.observed.instances, key=lambda i: natural(i.ref.label))
+        return _grouped((i.target, i) for i in ordered)
 
     @cached_property
     def _others_on(self) -> dict[str, list[Instance]]:
@@ -216,10 +216,10 @@ class Status:
 
 
 def _grouped(rows: Iterable[tuple[Key, T]]) -> dict[Key, list[T]]:
-    found: dict[Key, list[T]] = {}
+    groups: dict[Key, list[T]] = {}
     for key, row in rows:
-        found.setdefault(key, []).append(row)
-    return found
+        groups.setdefault(key, []).append(row)
+    return groups
 
 
 def is_well(instance: Instance, declared: DeclaredService | None) -> bool:
@@ -319,16 +319,16 @@ def _node_json(status: Status, state: TargetState) -> dict[str, Any]:
 
 
 def _service_json(status: Status, ref: ObjectRef) -> dict[str, Any]:
-    found, targets = status.of(ref), {i.target for i in status.of(ref)}
+    instances, targets = status.of(ref), {i.target for i in status.of(ref)}
     missing = [d for d in status.meant(ref) if d.target not in targets]
-    bad = next((i for i in found if not i.ready), None) or next(iter(missing), None)
-    shown = bad or found[0]
+    bad = next((i for i in instances if not i.ready), None) or next(iter(missing), None)
+    shown = bad or instances[0]
     return {
         "ref": ref_json(ref),
         "ready": bad is None,
         "reason": shown.reason,
         "message": shown.message,
-        "placements": [_placement_json(i, status) for i in found]
+        "placements": [_placement_json(i, status) for i in instances]
         + [
             {
                 **dict.fromkeys(("pid", "port", "endpoint", "baseUrl")),
@@ -346,10 +346,10 @@ def _service_json(status: Status, ref: ObjectRef) -> dict[str, Any]:
                 "benchmarks": [],
             }
             for d in missing
-            if d.node is not None and found
+            if d.node is not None and instances
         ],
-        "endpoint": next((_chat_url(i) for i in found if i.endpoint), None),
-        "advertisedModels": sorted({name for i in found if i.ready for name in advertised(i)}),
+        "endpoint": next((_chat_url(i) for i in instances if i.endpoint), None),
+        "advertisedModels": sorted({name for i in instances if i.ready for name in advertised(i)}),
     }
 
 
@@ -381,7 +381,7 @@ def _placement_json(instance: Instance, status: Status) -> dict[str, Any]:
         },
         "tokensPerSecond": status.tokens_per_second(instance),
         "deviation": None if deviates is None else round(deviates, 3),
-        "benchmarks": [speed_json(*found) for found in status.benchmarks(instance)],
+        "benchmarks": [speed_json(*result) for result in status.benchmarks(instance)],
     }
 
 
@@ -416,8 +416,8 @@ def is_asleep(instance: Instance) -> bool:
 def speaks(instance: Instance) -> tuple[Api, ...]:
     """What clients may ask of it, as it was started."""
     row = RUNTIMES.get(instance.runtime)
-    found = (instance.inputs.get(part) for part in ("settings", "lifecycle"))
-    settings, lifecycle = (part if isinstance(part, Mapping) else {} for part in found)
+    parts = (instance.inputs.get(part) for part in ("settings", "lifecycle"))
+    settings, lifecycle = (part if isinstance(part, Mapping) else {} for part in parts)
     return apis(row, settings, lifecycle) if row else ()
 
 

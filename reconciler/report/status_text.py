@@ -106,16 +106,16 @@ def well_rows(status: Status, view: StatusStyle) -> int:
 
 def _groups(status: Status, view: StatusStyle) -> list[_Group]:
     """Those first that have something to look at."""
-    found = []
+    groups = []
     for _, state in sorted(status.observed.targets.items(), key=lambda item: natural(item[0])):
         head, rows = _node_lines(status, state, view), _rows(status, state, view)
         if state.reachable and not rows:
             head.append("  nothing runs here")
         troubled = not state.reachable or any(node_troubles(state, view.now))
-        found.append(_group(head, rows, troubled=troubled))
+        groups.append(_group(head, rows, troubled=troubled))
     if nowhere := [_absent_row(d, view) for d in status.absent(None)]:
-        found.append(_group([view.style(Tone.BAD, "on no node")], nowhere, troubled=True))
-    return sorted(found, key=lambda group: not (group.troubled or group.unwell))
+        groups.append(_group([view.style(Tone.BAD, "on no node")], nowhere, troubled=True))
+    return sorted(groups, key=lambda group: not (group.troubled or group.unwell))
 
 
 def _group(head: list[str], rows: list[_Row], *, troubled: bool) -> _Group:
@@ -180,10 +180,10 @@ def _row(
 
 def _address_facts(instance: Instance) -> Iterator[Fact]:
     """What clients are given, to paste, and what they may ask of it there."""
-    found = speaks(instance) if instance.ready and instance.endpoint else ()
+    spoken = speaks(instance) if instance.ready and instance.endpoint else ()
     parts = (
-        ("", [api.name for api in found if api.below_v1]),
-        ("without /v1 for Anthropic's ", [api.name for api in found if not api.below_v1]),
+        ("", [api.name for api in spoken if api.below_v1]),
+        ("without /v1 for Anthropic's ", [api.name for api in spoken if not api.below_v1]),
     )
     if text := "; ".join(f"{where}{', '.join(names)}" for where, names in parts if names):
         yield Tone.QUIET, f"base_url {base_url(instance)} for {text}"

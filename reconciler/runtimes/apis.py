@@ -12,7 +12,7 @@ def apis(
     runtime: Runtime, settings: Mapping[str, Any], lifecycle: Mapping[str, Any]
 ) -> tuple[Api, ...]:
     """Those that a service with these effective values is for."""
-    found = runtime.apis(settings)
+    spoken = runtime.apis(settings)
     if lifecycle.get("chat", True):
-        return found
-    return tuple(api for api in found if api not in CHATS)
+        return spoken
+    return tuple(api for api in spoken if api not in CHATS)

@@ -38,14 +38,14 @@ def refused(
 
     `why` returns the reason for a flag that is not allowed.
     """
-    found = []
+    refusals = []
     position = 0
     while position < len(args):
         reason, width = _check_one(args, position, allowed, why)
         if reason is not None:
-            found.append((position, reason))
+            refusals.append((position, reason))
         position += width
-    return tuple(found)
+    return tuple(refusals)
 
 
 def reason(reasons: Mapping[str, str], flag: str) -> str:

@@ -54,14 +54,14 @@ def differs(ask: Callable[[str], object], settings: Mapping[str, Any]) -> tuple[
     generation = known.get("default_generation_settings")
     context = generation.get("n_ctx") if isinstance(generation, dict) else None
     slots = known.get("total_slots")
-    found = []
+    differences = []
     wanted = settings["contextSize"]
     rounded = -(-wanted // _CONTEXT_STEP) * _CONTEXT_STEP
     if isinstance(context, int) and context != rounded and context != _trained_context(ask):
-        found.append(f"contextSize is {context}, not {wanted}")
+        differences.append(f"contextSize is {context}, not {wanted}")
     if isinstance(slots, int) and slots != settings["parallelSlots"]:
-        found.append(f"parallelSlots is {slots}, not {settings['parallelSlots']}")
-    return tuple(found)
+        differences.append(f"parallelSlots is {slots}, not {settings['parallelSlots']}")
+    return tuple(differences)
 
 
 def _trained_context(ask: Callable[[str], object]) -> object:

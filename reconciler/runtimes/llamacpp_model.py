@@ -218,8 +218,8 @@ def apis(settings: Mapping[str, Any]) -> tuple[Api, ...]:
     """Of one that serves embeddings or reranking llama.cpp answers the others too (b11434), without
     what makes a conversation fast."""
     single = (("runtimeOptions.embeddings", EMBEDDINGS), ("runtimeOptions.reranking", RERANK))
-    found = tuple(api for option, api in single if settings.get(option))
-    return found or (CHAT, COMPLETIONS, RESPONSES, MESSAGES)
+    served = tuple(api for option, api in single if settings.get(option))
+    return served or (CHAT, COMPLETIONS, RESPONSES, MESSAGES)
 
 
 _MAPPED = ("mmap", "mmap+mlock")

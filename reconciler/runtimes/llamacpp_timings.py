@@ -14,10 +14,10 @@ def tokenize(model: str, text: str) -> Asked:
 
 
 def tokens(answer: object) -> tuple[int, ...]:
-    found = answer.get("tokens") if isinstance(answer, dict) else None
-    if not isinstance(found, list) or not all(isinstance(token, int) for token in found):
+    token_ids = answer.get("tokens") if isinstance(answer, dict) else None
+    if not isinstance(token_ids, list) or not all(isinstance(token, int) for token in token_ids):
         raise ValueError("/tokenize answers without tokens")
-    return tuple(found)
+    return tuple(token_ids)
 
 
 def answer(model: str, prompt: tuple[int, ...], count: int, seed: int) -> Asked:

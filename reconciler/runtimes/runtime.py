@@ -96,9 +96,9 @@ class ServingState:
 
 def lists_all(document: object, names: tuple[str, ...]) -> ServingState:
     """An OpenAI list of models (`{data: [{id, aliases}]}`) is right when it has every name."""
-    found = {name for entry in listed(document) for name in names_in(entry)}
-    if absent := [name for name in names if name not in found]:
-        shown = ", ".join(sorted(found)) or "nothing"
+    listed_names = {name for entry in listed(document) for name in names_in(entry)}
+    if absent := [name for name in names if name not in listed_names]:
+        shown = ", ".join(sorted(listed_names)) or "nothing"
         return ServingState((), "WrongModel", f"serves {shown} instead of {', '.join(absent)}")
     return ServingState(tuple(ServedModel(name, "loaded") for name in names))
 

@@ -45,14 +45,14 @@ def counted(text: str) -> Mapping[int, int]:
     AliasError."""
     if not (_ALIAS.search(text) and _ANCHOR.search(text)):
         return {}
-    found: dict[int, int] = {}
+    sizes: dict[int, int] = {}
     count = _Count()
     for index, segment in enumerate(places.segments(text)):
         if _ALIAS.search(segment.text):
             before = count.nodes
             count.document(segment)
-            found[index] = count.nodes - before
-    return found
+            sizes[index] = count.nodes - before
+    return sizes
 
 
 def check_agreement(text: str, counts: Mapping[int, int], loaded: Sequence[Any]) -> None:
@@ -111,16 +111,16 @@ class _Count:
     def _meant(
         event: places.YamlEvent, sizes: dict[str, _Size], open_nodes: list[tuple[str | None, _Size]]
     ) -> _Size:
-        found = sizes.get(event.anchor or "")
-        if found is None and any(anchor == event.anchor for anchor, _ in open_nodes):
+        size = sizes.get(event.anchor or "")
+        if size is None and any(anchor == event.anchor for anchor, _ in open_nodes):
             return _Size(MAX_NODES + 1, 0)  # it contains itself
-        if found is None:
+        if size is None:
             message = (
                 f"not valid YAML: unknown anchor {event.anchor}; define it with & before it in the"
                 " same document, or quote the value that begins with *"
             )
             raise AliasError("YamlSyntax", message, event.place)
-        return found
+        return size
 
 
 def _nodes(value: object) -> int:

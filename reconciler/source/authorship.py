@@ -127,9 +127,9 @@ class Authorship:
                     missing_is_empty=revision != self._revision,
                 )  # fmt: skip
                 self._answers[question] = tuple(_touches(out))
-            found = self._answers[question]
-            yield from found[yielded:]
-            yielded = len(found)
+            touches = self._answers[question]
+            yield from touches[yielded:]
+            yielded = len(touches)
             if not count or yielded < count:
                 return
 

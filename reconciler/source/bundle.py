@@ -142,14 +142,14 @@ def _read_header(path: Path) -> _Header:
     for line in text.split(b"\n")[1:]:
         if line.startswith(b"@"):  # a capability, such as the object format
             continue
-        found = _OBJECT.fullmatch(line)
-        if found is None:
+        match = _OBJECT.fullmatch(line)
+        if match is None:
             raise SourceError(f"{path}: its header is damaged; {_AGAIN}")
-        oid = found["oid"].decode()
+        oid = match["oid"].decode()
         if line.startswith(b"-"):
             needs.append(oid)
         else:
-            heads[(found["name"] or b"").decode("utf-8", "replace")] = oid
+            heads[(match["name"] or b"").decode("utf-8", "replace")] = oid
     return _Header(heads, tuple(needs))
 
 

@@ -47,9 +47,9 @@ class Checkout(Protocol):
     def yaml_files(self, held_paths: Collection[str] = ()) -> Iterable[YamlFile]:
         """The files to parse, sorted by path; reconciler.source.tree decides which count.
 
-        The paths in `held_paths` contained our documents in the last applied revision. They are yielded
-        whatever they contain now, as long as they exist and are not excluded. `data` is cut after
-        tree.MAX_FILE_BYTES + 1 bytes.
+        The paths in `held_paths` contained our documents in the last applied revision. They are
+        yielded whatever they contain now, as long as they exist and are not excluded. `data` is cut
+        after tree.MAX_FILE_BYTES + 1 bytes.
         """
 
     def model_file(self, path: str) -> RepositoryFile:
@@ -102,9 +102,9 @@ class FetchedAhead:
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             return ahead
-        found = self._source.fetch()
-        self._ahead = found if self._calls == 1 else None
-        return found
+        checkout = self._source.fetch()
+        self._ahead = checkout if self._calls == 1 else None
+        return checkout
 
 
 def fleet_of(source: Source) -> str:

@@ -48,20 +48,20 @@ def slice_of(node: str, loaded: Loaded, fleet: Fleet) -> frozenset[ObjectRef]:
 
 def _claims(loaded: Loaded) -> Mapping[ObjectRef, list[_PlacementClaim]]:
     """Every placement of a service, or of an object of an unknown kind, by its name."""
-    found: defaultdict[ObjectRef, list[_PlacementClaim]] = defaultdict(list)
+    claims: defaultdict[ObjectRef, list[_PlacementClaim]] = defaultdict(list)
     valid: Iterable[object] = loaded.standing.objects.values()
     for thing in (*valid, *(item.resource for item in loaded.twice)):
         if isinstance(thing, InferenceService):
             placement = thing.spec.placement
             claim = _PlacementClaim(placement.nodes, placement.node_selector, thing.model_names)
-            found[thing.ref].append(claim)
+            claims[thing.ref].append(claim)
     for document in loaded.refused:
         ref = document.ref
         if ref and ref.kind == "InferenceService":
-            found[ref].append(_claim(document.content))
+            claims[ref].append(_claim(document.content))
         elif ref and ref.kind not in _OTHERS and (claim := _claim(document.content)).nodes:
-            found[ref].append(claim)  # of a future kind that names nodes as services do
-    return found
+            claims[ref].append(claim)  # of a future kind that names nodes as services do
+    return claims
 
 
 _OTHERS = tuple(kind.name for kind in KIND_TABLE.values() if not kind.runs)

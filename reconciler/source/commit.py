@@ -69,15 +69,15 @@ class YamlBlobs:
 
     def read(self, entries: Collection[TreeEntry]) -> Mapping[str, bytes | None]:
         """The bytes of the blobs that may be ours, cut as in Checkout.yaml_files."""
-        found = {e.oid: self._known[e.oid] for e in entries if e.oid in self._known}
-        new = {e.oid: e.size or 0 for e in entries if e.oid not in found}
-        kept = sum(len(data) for data in found.values() if data)
+        contents = {e.oid: self._known[e.oid] for e in entries if e.oid in self._known}
+        new = {e.oid: e.size or 0 for e in entries if e.oid not in contents}
+        kept = sum(len(data) for data in contents.values() if data)
         for oid, data in self.load(new):
-            found[oid] = data if may_be_ours(data) else None
-            kept += len(found[oid] or b"")
+            contents[oid] = data if may_be_ours(data) else None
+            kept += len(contents[oid] or b"")
             check_total(kept)
-        self._known = found
-        return found
+        self._known = contents
+        return contents
 
     def load_one(self, entry: TreeEntry) -> bytes:
         """One blob, cut likewise; empty for a link or a submodule."""
@@ -121,7 +121,7 @@ class YamlBlobs:
         done = self._objects.git_beginning(
             "cat-file", "--batch", most_bytes=_BATCH_BYTES, stdin=asked
         )
-        found: dict[str, bytes] = {}
+        contents: dict[str, bytes] = {}
         out, at = done.stdout, 0
         while done.code == 0 and (end_of_header := out.find(b"\n", at)) >= 0:
             header = out[at:end_of_header].split()  # <oid> blob <size>, or <oid> missing
@@ -129,9 +129,9 @@ class YamlBlobs:
             if len(header) == 3 and header[1] == b"blob":
                 end = start + int(header[2])
                 if end <= len(out) and end - start <= MAX_FILE_BYTES:
-                    found[header[0].decode("ascii")] = out[start:end]
+                    contents[header[0].decode("ascii")] = out[start:end]
                 at = end + 1
-        return found
+        return contents
 
     def _cat(self, oids: list[str]) -> Iterable[tuple[str, bytes]]:
         asked = "".join(f"{oid}\n" for oid in oids).encode()
@@ -192,8 +192,8 @@ class GitCheckout:
 
     def folder(self, path: str) -> tuple[str, ...]:
         path = repository_path(path)
-        found = [parse_entry(row) for row in self._below(path)]
-        entries = [e for e in found if "/." not in e.path.removeprefix(path)]
+        rows = [parse_entry(row) for row in self._below(path)]
+        entries = [e for e in rows if "/." not in e.path.removeprefix(path)]
         if not entries:
             raise SourceError(f"{path}: there is no such folder in commit {self.revision[:12]}")
         for entry in entries:
@@ -209,8 +209,8 @@ class GitCheckout:
     def _candidates(self) -> list[TreeEntry]:
         rows = (row for row in self._rows if row.lower().endswith(_SUFFIXES))
         entries = (parse_entry(row) for row in rows)
-        found = [e for e in entries if is_candidate(e.path, self._subdir)]
-        return sorted(found, key=lambda e: e.path)
+        candidates = [e for e in entries if is_candidate(e.path, self._subdir)]
+        return sorted(candidates, key=lambda e: e.path)
 
     def _ignored(self) -> Callable[[str], bool]:
         entry = self._find(IGNORE_FILE)
@@ -221,8 +221,8 @@ class GitCheckout:
     def _find(self, path: str) -> TreeEntry | None:
         name = os.fsencode(path)
         at = bisect_left(self._rows, name, key=_path_of)
-        found = at < len(self._rows) and _path_of(self._rows[at]) == name
-        return parse_entry(self._rows[at]) if found else None
+        is_there = at < len(self._rows) and _path_of(self._rows[at]) == name
+        return parse_entry(self._rows[at]) if is_there else None
 
     def _below(self, folder: str) -> list[bytes]:
         """The tree entries below a folder."""
@@ -285,15 +285,15 @@ def list_tree(
     object: of a repository that is not packed, that takes ten times as long as the list."""
     tree = f"{revision}:{root}" if root else revision
     sizes = ("-l",) if with_sizes else ()
-    found = objects.git("ls-tree", "-r", "-z", *sizes, "--full-tree", "--end-of-options", tree)
-    if found.code != 0 and root and objects.resolve(f"{revision}^{{commit}}"):
+    output = objects.git("ls-tree", "-r", "-z", *sizes, "--full-tree", "--end-of-options", tree)
+    if output.code != 0 and root and objects.resolve(f"{revision}^{{commit}}"):
         raise SourceError(
             f"{root}: no such folder in commit {revision[:12]}; commit it, or use --watch, which "
             "follows the files as they are"
         )
-    if found.code != 0:
-        raise SourceError(f"commit {revision[:12]} cannot be read: {found.message}")
-    return sorted(filter(None, found.stdout.split(b"\0")), key=_path_of)
+    if output.code != 0:
+        raise SourceError(f"commit {revision[:12]} cannot be read: {output.message}")
+    return sorted(filter(None, output.stdout.split(b"\0")), key=_path_of)
 
 
 def _path_of(row: bytes) -> bytes:

@@ -37,8 +37,8 @@ class DeclaredObjects:
 
     @cached_property
     def nodes(self) -> Mapping[str, FleetNode]:
-        found = (o for o in self.objects.values() if isinstance(o, FleetNode))
-        return {node.metadata.name: node for node in found}
+        nodes = (o for o in self.objects.values() if isinstance(o, FleetNode))
+        return {node.metadata.name: node for node in nodes}
 
     @cached_property
     def rows(self) -> Mapping[str, Runtime]:

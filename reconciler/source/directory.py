@@ -127,7 +127,7 @@ def _digest(data: bytes) -> str:
 
 def _candidates(root: Path, subdir: str) -> list[_Entry]:
     """Every YAML file below `subdir`, sorted by name; folders that are links are not entered."""
-    found: list[_Entry] = []
+    entries: list[_Entry] = []
     pending = [subdir]
     while pending:
         folder = pending.pop()
@@ -143,8 +143,8 @@ def _candidates(root: Path, subdir: str) -> list[_Entry]:
                 if not item.name.startswith("."):
                     pending.append(path)
             elif is_candidate(path, subdir):
-                found += _entry(item, path)
-    return sorted(found, key=lambda entry: entry.path)
+                entries += _entry(item, path)
+    return sorted(entries, key=lambda entry: entry.path)
 
 
 def _entry(item: os.DirEntry[str], path: str) -> list[_Entry]:

@@ -35,15 +35,15 @@ class DiskFiles:
         # Taken before the file is opened, so that a later change is noticed.
         self._files[path] = self._stamps([path])[path]
         with self._open(path) as file:
-            found = stamp(os.fstat(file.fileno()))
+            now = stamp(os.fstat(file.fileno()))
             known = self._digests.get(path)
-            if known is None or known[0] != found or not is_settled(found):
+            if known is None or known[0] != now or not is_settled(now):
                 try:
-                    known = found, hashlib.file_digest(file, "sha256").hexdigest()
+                    known = now, hashlib.file_digest(file, "sha256").hexdigest()
                 except OSError as error:
                     raise SourceError(f"{path} cannot be read: {error.strerror}") from error
                 self._digests[path] = known
-        return RepositoryFile(path, found.size, known[1])
+        return RepositoryFile(path, now.size, known[1])
 
     def folder(self, path: str) -> tuple[str, ...]:
         """As Checkout.folder."""

@@ -167,8 +167,8 @@ def _syntax(text: str, message: str) -> _UnreadableFile:
         what = "a tab cannot indent"
     from reconciler.source.yaml_hints import hint
 
-    found = hint(places.with_plain_breaks(text), place, what)
-    return _UnreadableFile("YamlSyntax", f"not valid YAML: {found.message}", found.place)
+    hinted = hint(places.with_plain_breaks(text), place, what)
+    return _UnreadableFile("YamlSyntax", f"not valid YAML: {hinted.message}", hinted.place)
 
 
 def _place_of(text: str, offset: int) -> Place:

@@ -49,13 +49,13 @@ def read_evidence(root: Path, now: float) -> tuple[Evidence, ...]:
 
 
 def superseded(
-    found: Iterable[Evidence], newer: Iterable[BenchmarkResult]
+    evidence: Iterable[Evidence], newer: Iterable[BenchmarkResult]
 ) -> tuple[tuple[str, str], ...]:
     """Files of evidence in whose place another result has come, with why: the same model on the
     same devices has another build or other settings now."""
     results = tuple(newer)
     replaced = []
-    for each in found:
+    for each in evidence:
         if each.result is None or each.refused is not None:
             continue
         old = each.result

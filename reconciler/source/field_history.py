@@ -161,18 +161,18 @@ class FieldHistory:
             if any(isinstance(before, _Unreadable) for before in parents):
                 unread = unread or by
                 continue
-            found = [before for before in parents if isinstance(before, _Before)]
+            known_parents = [before for before in parents if isinstance(before, _Before)]
             same = [
                 number
-                for number, before in enumerate(found)
+                for number, before in enumerate(known_parents)
                 if before.document is not None and _is_same(_value_of(before.document, field), now)
             ]
             if not same:
-                existed = any(before.document is not None for before in found)
+                existed = any(before.document is not None for before in known_parents)
                 return (unread or by) if now is not None or existed else None
             unread = None
-            if found[same[0]].path != path:
-                path = found[same[0]].path
+            if known_parents[same[0]].path != path:
+                path = known_parents[same[0]].path
                 steps = self._steps(path, step, same[0])
         return unread
 
@@ -227,10 +227,10 @@ class FieldHistory:
         """The objects that left files in a step: any may have come to another."""
         key = commit, number
         if key not in self._departed:
-            found: dict[ObjectRef, _Before] = {}
+            left: dict[ObjectRef, _Before] = {}
             for path, was, is_ in self._differing(commit, number, 1):
-                found |= {ref: _Before(was[ref], path) for ref in was.keys() - is_.keys()}
-            self._departed[key] = found
+                left |= {ref: _Before(was[ref], path) for ref in was.keys() - is_.keys()}
+            self._departed[key] = left
         return self._departed[key]
 
     def _arrived(self, step: _Step, ref: ObjectRef) -> str | None:
@@ -308,9 +308,9 @@ class FieldHistory:
             self._blobs, self._blob_bytes = {}, 0
         wanted = {**oids, **dict.fromkeys(beside)}
         self._ahead = min(_AT_ONCE, self._ahead * 4)
-        found = self._read(oid for oid in wanted if oid not in self._blobs)
-        self._blobs |= {**{oid: None for oid in oids if oid not in self._blobs}, **found}
-        self._blob_bytes += sum(map(len, found.values()))
+        contents = self._read(oid for oid in wanted if oid not in self._blobs)
+        self._blobs |= {**{oid: None for oid in oids if oid not in self._blobs}, **contents}
+        self._blob_bytes += sum(map(len, contents.values()))
 
 
 def _documents(parts: Iterable[bytes], others: set[bytes]) -> _Documents | None:

@@ -87,11 +87,11 @@ def read_all(yaml_files: list[YamlFile], known: FileCache) -> FileCache:
     """Read every file, unless its bytes are known. Raises SourceError, before any is read, if there
     are too many documents in all."""
     _check_counts(yaml_files, known)
-    found: FileCache = {}
+    cache: FileCache = {}
     for file in yaml_files:
         key = file.path, file.identity
-        found[key] = known.get(key) or _read(file)
-    return found
+        cache[key] = known.get(key) or _read(file)
+    return cache
 
 
 def _check_counts(yaml_files: list[YamlFile], known: FileCache) -> None:
@@ -130,8 +130,12 @@ class Located:
             if plain:
                 return plain
             self._places[origin.path] = places.locate(text)
-        found = self._places[origin.path]
-        return found[origin.document].find(field) if origin.document < len(found) else Place(1, 1)
+        places_of_file = self._places[origin.path]
+        return (
+            places_of_file[origin.document].find(field)
+            if origin.document < len(places_of_file)
+            else Place(1, 1)
+        )
 
 
 def problem_at(

@@ -88,7 +88,7 @@ class Folders:
     def below(self, folder: str) -> tuple[str, ...]:
         """The regular files below a folder, sorted, without hidden ones. Raises OSError, with an
         errno of NOT_FOLLOWED and the path for a link."""
-        pending, found = [folder], []
+        pending, folders = [folder], []
         while pending:
             here = pending.pop()
             with os.scandir(self._enter(here)) as entries:
@@ -101,8 +101,8 @@ class Folders:
                     if entry.is_dir(follow_symlinks=False):
                         pending.append(path)
                     elif entry.is_file(follow_symlinks=False):
-                        found.append(path)
-        return tuple(sorted(found))
+                        folders.append(path)
+        return tuple(sorted(folders))
 
     def _enter(self, folder: str) -> int:
         if folder == self._name:
@@ -145,6 +145,6 @@ def stamp(facts: os.stat_result) -> Stamp:
     return Stamp(facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino, facts.st_dev)
 
 
-def is_settled(found: Stamp) -> bool:
+def is_settled(status: Stamp) -> bool:
     """Whether the stamp is old enough to be trusted."""
-    return time.time_ns() - max(found.mtime_ns, found.ctime_ns) > _SETTLED_NS
+    return time.time_ns() - max(status.mtime_ns, status.ctime_ns) > _SETTLED_NS

@@ -142,7 +142,7 @@ class GitSource(Historied):
             return self._update_short()
         if self.mirror.resolve(self._tracking) != there[name]:
             self._transfer([f"+{name}:{self._tracking}"])
-        return self._found(self._resolve(self._tracking))
+        return self._require(self._resolve(self._tracking))
 
     def _update_alone(self, name: str) -> str | None:
         """Fetch the ref that was there before and nothing else: git lists all refs of a remote to
@@ -160,7 +160,7 @@ class GitSource(Historied):
         if got.code != 0:
             return None
         self._is_asked_alone = True
-        now = self._found(self._resolve(self._tracking))
+        now = self._require(self._resolve(self._tracking))
         if now != before:
             self.mirror.tidy()
         return now
@@ -175,7 +175,7 @@ class GitSource(Historied):
             if self.mirror.resolve(f"{self._name}^{{commit}}") is None:
                 raise SourceError(f"{self.location}: has no commit {self._name}")
             self.mirror.keep(self._pinned.removeprefix("refs/fleet/"), self._name)
-        return self._found(self._resolve(self._pinned))
+        return self._require(self._resolve(self._pinned))
 
     def _update_short(self) -> str:
         """An abbreviated id: searched for in every branch and tag."""
@@ -194,9 +194,9 @@ class GitSource(Historied):
         if not _SHORT.fullmatch(self._name):
             raise SourceError(f"{self.location}: has no branch or tag named {self._name}")
         self._transfer(list(_EVERYTHING))
-        return self._found(self._resolve(self._name))
+        return self._require(self._resolve(self._name))
 
-    def _found(self, revision: str | None) -> str:
+    def _require(self, revision: str | None) -> str:
         if revision is None:
             raise SourceError(f"{self.location}: has no branch, tag or commit named {self.ref}")
         return revision

@@ -88,16 +88,16 @@ class Mirror(GitObjects):
     ) -> dict[str, str]:
         """Which of the refs the remote has: name -> object id. Raises SourceError if it cannot be
         reached, or if the credentials cannot be read."""
-        found = call_remote(
+        output = call_remote(
             self.folder.parent,
             address,
             "ls-remote", "--quiet", "--end-of-options", address.url, *names,
             credentials=credentials.environment(address),
             deadline_s=deadline_s,
         )  # fmt: skip
-        if found.code != 0:
-            raise unreachable(address, credentials, found.stderr, found.message)
-        rows = (line.split("\t", 1) for line in found.text.splitlines() if "\t" in line)
+        if output.code != 0:
+            raise unreachable(address, credentials, output.stderr, output.message)
+        rows = (line.split("\t", 1) for line in output.text.splitlines() if "\t" in line)
         return {name: oid for oid, name in rows}
 
     def fetch(
@@ -151,8 +151,8 @@ class Mirror(GitObjects):
 
 def _close(folder: Path) -> None:
     """One that an earlier version made is open to all. Raises OSError."""
-    found = folder.stat()
-    if found.st_mode & 0o077 and found.st_uid == os.geteuid():
+    status = folder.stat()
+    if status.st_mode & 0o077 and status.st_uid == os.geteuid():
         folder.chmod(0o700)
 
 

@@ -75,10 +75,10 @@ def _shown(path: Path) -> str:
 def _fields(kind: str) -> Mapping[str, tuple[Path, ...]]:
     """Every field of a kind's schema by its lower-case name."""
     schema = validator(kind).schema
-    found: dict[str, tuple[Path, ...]] = {}
+    by_name: dict[str, tuple[Path, ...]] = {}
     for path in dict.fromkeys(_walk(schema, schema, ())):
-        found[path[-1].lower()] = (*found.get(path[-1].lower(), ()), path)
-    return found
+        by_name[path[-1].lower()] = (*by_name.get(path[-1].lower(), ()), path)
+    return by_name
 
 
 def _walk(schema: dict[str, Any], node: Any, path: Path) -> Iterator[Path]:  # noqa: ANN401  # JSON

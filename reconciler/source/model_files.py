@@ -52,7 +52,7 @@ def read_model_files(
         if isinstance(model, Model) and model.ref not in skipped:
             folder = posixpath.dirname(origins[model.ref].path)
             findings += _read(checkout, model, folder, files, facts, cache)
-    used = {found.sha256 for found in files.values()}
+    used = {file.sha256 for file in files.values()}
     cache.known = {digest: header for digest, header in cache.known.items() if digest in used}
     return ModelFiles(MappingProxyType(files), MappingProxyType(facts), tuple(findings))
 
@@ -72,11 +72,11 @@ def _read(
             continue
         try:
             parts = _parts(checkout, part)
-            found = _together(part.spec.source, parts)
-            files[origin(part.spec.source, part.spec.files)] = found
-            problem = _wrong_digest(part, found)
+            whole = _together(part.spec.source, parts)
+            files[origin(part.spec.source, part.spec.files)] = whole
+            problem = _wrong_digest(part, whole)
             at = digest_at if problem else at
-            problem = problem or _read_header(checkout, part, found, parts, facts, cache)
+            problem = problem or _read_header(checkout, part, whole, parts, facts, cache)
         except (SourceError, ModelError) as error:
             problem = _meant(checkout, folder, part.spec.source) or str(error)
         if problem:
@@ -101,11 +101,11 @@ def _meant(checkout: Checkout, folder: str, source: str) -> str | None:
 def _is_there(checkout: Checkout, path: str) -> bool:
     for read in (checkout.open, checkout.folder):
         try:
-            found = read(path)
+            file = read(path)
         except SourceError:
             continue
-        if not isinstance(found, tuple):
-            found.close()
+        if not isinstance(file, tuple):
+            file.close()
         return True
     return False
 
@@ -136,30 +136,30 @@ def _together(source: str, parts: Mapping[str, RepositoryFile]) -> RepositoryFil
     return RepositoryFile(source, sum(file.size_bytes for file in parts.values()), digest)
 
 
-def _wrong_digest(model: Model, found: RepositoryFile) -> str | None:
-    if model.spec.sha256 in (None, found.sha256):
+def _wrong_digest(model: Model, file: RepositoryFile) -> str | None:
+    if model.spec.sha256 in (None, file.sha256):
         return None
-    return f"{found.path} has the sha256 {found.sha256}; correct the line, or restore the file"
+    return f"{file.path} has the sha256 {file.sha256}; correct the line, or restore the file"
 
 
 def _read_header(
     checkout: Checkout,
     model: Model,
-    found: RepositoryFile,
+    file: RepositoryFile,
     parts: Mapping[str, RepositoryFile],
     facts: dict[ObjectRef, ModelFacts],
     cache: FactsByDigest,
 ) -> str | None:
     """Add the headers' facts to `facts`; returns why an engine cannot load the model, or None."""
-    if found.sha256 not in cache.known:
+    if file.sha256 not in cache.known:
         try:
             read = _read_headers if model.format == "gguf" else _read_config
-            cache.known[found.sha256] = read(checkout, parts)
+            cache.known[file.sha256] = read(checkout, parts)
         except HeaderError as error:
-            cache.known[found.sha256] = f"{found.path}: {error}"
+            cache.known[file.sha256] = f"{file.path}: {error}"
         except OSError as error:
-            return f"{found.path} cannot be read: {error.strerror or error}"
-    header = cache.known[found.sha256]
+            return f"{file.path} cannot be read: {error.strerror or error}"
+    header = cache.known[file.sha256]
     if isinstance(header, str):
         return f"{header}; replace the file with an undamaged GGUF model"
     facts[model.ref] = header

@@ -35,8 +35,8 @@ class GitObjects:
         """An expression such as refs/fleet/x^{commit} as a full object id, or None."""
         if not self.folder.is_dir():
             return None
-        found = self.git("rev-parse", "--verify", "--quiet", "--end-of-options", expression)
-        return found.text if found.code == 0 else None
+        output = self.git("rev-parse", "--verify", "--quiet", "--end-of-options", expression)
+        return output.text if output.code == 0 else None
 
     def is_ancestor(self, older: str, newer: str) -> bool:
         """Whether `newer` builds on `older`; also False if one of them is missing."""

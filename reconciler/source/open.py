@@ -121,16 +121,16 @@ def _check_folder(path: Path, option: str) -> None:
 def _classify(path: Path) -> tuple[str, Path, str]:
     """(plain | worktree | bare, where the repository is, path of the folder inside it)."""
     asked = ("--is-inside-work-tree", "--show-toplevel", "--show-prefix")
-    found = read_git(path, "rev-parse", *asked)
-    is_inside, _, place = found.text.partition("\n")
+    output = read_git(path, "rev-parse", *asked)
+    is_inside, _, place = output.text.partition("\n")
     if is_inside == "false":
         return "bare", path, ""  # which has no top level: that question fails
-    if found.code != 0:
-        if "not a git repository" in found.stderr:
+    if output.code != 0:
+        if "not a git repository" in output.stderr:
             return "plain", path, ""
         from reconciler.source.worktree import explain_refusal
 
-        raise SourceError(explain_refusal(path, found.stderr, found.message))
+        raise SourceError(explain_refusal(path, output.stderr, output.message))
     top, _, prefix = place.partition("\n")
     if prefix and read_git(path, "check-ignore", "--quiet", ".").code == 0:
         return "plain", path, ""

@@ -83,10 +83,10 @@ def select(path: str, text: str, loaded: list[Any]) -> Reading:
             problems += at.placed(index, lists, None)
             others += content is not None and not lists
             continue
-        found = list(_unfit(content, has_tags=has_tags))
-        if found:
+        findings = list(_unfit(content, has_tags=has_tags))
+        if findings:
             ref = ref_of(content)
-            placed = tuple(at.placed(index, found, ref))
+            placed = tuple(at.placed(index, findings, ref))
             unfit.append(Unfit(index, content, placed, ref is not None and _is_newer(content)))
         else:
             documents.append(Document(index, content["kind"], content))
@@ -168,10 +168,10 @@ class _Positions:
         return places.locate(self._text)
 
     def placed(
-        self, index: int, found: list[tuple[str, str, str]], ref: ObjectRef | None
+        self, index: int, findings: list[tuple[str, str, str]], ref: ObjectRef | None
     ) -> Iterator[Problem]:
-        """`found`: the rule, field and message of each mistake in a document."""
-        for rule, field, message in found:
+        """`findings`: the rule, field and message of each mistake in a document."""
+        for rule, field, message in findings:
             located = self._located
             place = located[index].find(field) if index < len(located) else Place(1, 1)
             severity = RULES[rule].severity

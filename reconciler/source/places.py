@@ -120,7 +120,7 @@ def with_plain_breaks(text: str) -> str:
 def segments(text: str) -> list[Segment]:
     """The documents of a file, in order, without parsing."""
     text = with_plain_breaks(text)
-    found: list[Segment] = []
+    parts: list[Segment] = []
     begin, is_explicit = 0, False
     counted, line = 0, 1
     has_markers = "---" in text or "..." in text
@@ -133,10 +133,10 @@ def segments(text: str) -> list[Segment]:
             line += text.count("\n", counted, place)
             counted = place
             column = place - text.rfind("\n", 0, place)
-            found.append(Segment(line, column, text, place, end))
+            parts.append(Segment(line, column, text, place, end))
         if match:
             begin, is_explicit = match.end(), match[1] == "---"
-    return found
+    return parts
 
 
 def _locate_one(segment: Segment) -> FieldPlaces:

@@ -22,17 +22,17 @@ def plain_place(text: str, first_line: int, field: str) -> Place | None:
         start = text.find("\n", start) + 1
     marker = _MARKER.search(text, start)
     end = marker.start() if marker else len(text)
-    found = [
+    starts = [
         m.start() for m in re.compile(rf"^{key}:(?=\s)", re.MULTILINE).finditer(text, start, end)
     ]
-    if len(found) != 1:
+    if len(starts) != 1:
         return None
-    line = first_line + text.count("\n", start, found[0])
+    line = first_line + text.count("\n", start, starts[0])
     if not child:
         return Place(line, 1)
     if _MANY_LINES.search(text, start, end) or not _KEY.fullmatch(child):
         return None
-    return _child_place(text[found[0] : end].split("\n"), line, child)
+    return _child_place(text[starts[0] : end].split("\n"), line, child)
 
 
 def _child_place(lines: list[str], line: int, child: str) -> Place | None:

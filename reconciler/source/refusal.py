@@ -20,22 +20,22 @@ def unreachable(
     if NO_MEMORY.search(stderr):
         return SourceError(f"{address.shown}: {message}")
     for sign, reason in _ROWS.items():
-        if found := re.search(sign, stderr, re.IGNORECASE):
-            return SourceError(f"{address.shown}: {reason(address, credentials, found)}")
+        if match := re.search(sign, stderr, re.IGNORECASE):
+            return SourceError(f"{address.shown}: {reason(address, credentials, match)}")
     return SourceError(f"{address.shown}: {message}")
 
 
 Said = Callable[[Address, GitCredentials, "re.Match[str]"], str]
 
 
-def _dubious(address: Address, _: GitCredentials, _found: re.Match[str]) -> str:
+def _dubious(address: Address, _: GitCredentials, _match: re.Match[str]) -> str:
     return (
         "the repository belongs to another user; if you trust it: "
         f"git config --global --add safe.directory {address.path or address.url}"
     )
 
 
-def _unauthorized(_: Address, credentials: GitCredentials, _found: re.Match[str]) -> str:
+def _unauthorized(_: Address, credentials: GitCredentials, _match: re.Match[str]) -> str:
     if credentials.token_file is None:
         return "the remote asks for a login; name a token with --git-token-file"
     return (
@@ -44,7 +44,7 @@ def _unauthorized(_: Address, credentials: GitCredentials, _found: re.Match[str]
     )
 
 
-def _forbidden(_: Address, credentials: GitCredentials, _found: re.Match[str]) -> str:
+def _forbidden(_: Address, credentials: GitCredentials, _match: re.Match[str]) -> str:
     if credentials.token_file is None:
         return "the remote forbids it (403); name a token that may with --git-token-file"
     return (
@@ -53,7 +53,7 @@ def _forbidden(_: Address, credentials: GitCredentials, _found: re.Match[str]) -
     )
 
 
-def _not_found(_: Address, credentials: GitCredentials, _found: re.Match[str]) -> str:
+def _not_found(_: Address, credentials: GitCredentials, _match: re.Match[str]) -> str:
     if credentials.token_file is None:
         private = "or, if it is private, name a token with --git-token-file"
     else:
@@ -61,7 +61,7 @@ def _not_found(_: Address, credentials: GitCredentials, _found: re.Match[str]) -
     return f"no such repository there (404); check the address, {private}"
 
 
-def _untrusted(_: Address, credentials: GitCredentials, _found: re.Match[str]) -> str:
+def _untrusted(_: Address, credentials: GitCredentials, _match: re.Match[str]) -> str:
     if credentials.ca_file is None:
         return (
             "its certificate is not trusted here; if it is yours, name its authority (or the"
@@ -73,7 +73,7 @@ def _untrusted(_: Address, credentials: GitCredentials, _found: re.Match[str]) -
     )
 
 
-def _key_refused(_: Address, credentials: GitCredentials, _found: re.Match[str]) -> str:
+def _key_refused(_: Address, credentials: GitCredentials, _match: re.Match[str]) -> str:
     if credentials.ssh_key_file is None:
         return "the remote refused the keys of this user; name one with --ssh-key-file"
     return (
@@ -82,8 +82,8 @@ def _key_refused(_: Address, credentials: GitCredentials, _found: re.Match[str])
     )
 
 
-def _host_unknown(_: Address, credentials: GitCredentials, found: re.Match[str]) -> str:
-    unknown = re.search(r"host key is known for (\S+) and", found.string)
+def _host_unknown(_: Address, credentials: GitCredentials, match: re.Match[str]) -> str:
+    unknown = re.search(r"host key is known for (\S+) and", match.string)
     if unknown:
         return (
             f"the host key of {unknown[1]} is not known here; have it written into a file"
@@ -105,7 +105,7 @@ _ROWS: Mapping[str, Said] = {
     r"could not resolve host(?:name)?:? ([^\s:]+)": lambda _address, _credentials, found: (
         f"the name {found[1]} is not known here; check its spelling, and this machine's network"
     ),
-    r"possible repository corruption on the remote side": lambda _address, _credentials, _found: (
+    r"possible repository corruption on the remote side": lambda _address, _credentials, _match: (
         "lacks objects of its own; a clone made with --filter holds only a part: give the URL that"
         " it was made from, or a whole clone"
     ),

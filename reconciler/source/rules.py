@@ -100,13 +100,13 @@ def forbidden_flags(declared: DeclaredObjects) -> Iterator[Finding]:
         ]
         seen: set[str] = set()  # several of the nodes' defaults may refuse the same argument
         for row in declared.runtimes_of(service):
-            found = [(f"{at}[{i}]", why) for at, args in lists for i, why in row.check_args(args)]
-            found += [
+            refused = [(f"{at}[{i}]", why) for at, args in lists for i, why in row.check_args(args)]
+            refused += [
                 (f"spec.env[{i}].name", why)
                 for i, variable in enumerate(spec.env)
                 if (why := row.check_env(variable.name))
             ]
-            for where, why in found:
+            for where, why in refused:
                 if where not in seen:
                     seen.add(where)
                     yield Finding("ForbiddenFlag", service.ref, where, why)

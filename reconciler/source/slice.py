@@ -213,7 +213,7 @@ def _stand_ins(before: Applied | None) -> dict[ObjectRef, Resource]:
     read."""
     from pydantic import ValidationError
 
-    found: dict[ObjectRef, Resource] = {}
+    stand_ins: dict[ObjectRef, Resource] = {}
     for document in before.documents if before else ():
         kind = KINDS.get(str(document.get("kind")))
         try:
@@ -221,8 +221,8 @@ def _stand_ins(before: Applied | None) -> dict[ObjectRef, Resource]:
         except ValidationError:  # written by a newer version, before it was rolled back
             continue
         if thing is not None:
-            found[thing.ref] = thing
-    return found
+            stand_ins[thing.ref] = thing
+    return stand_ins
 
 
 def _with_stand_ins(

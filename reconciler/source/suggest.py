@@ -22,8 +22,8 @@ def closest(wrong: object, known: Iterable[str]) -> str | None:
     lower: Iterable[str] = by_lower
     if len(by_lower) > _MAX_NAMES:
         lower = _alike(wrong.lower(), by_lower)
-    found = difflib.get_close_matches(wrong.lower(), lower, cutoff=0.6)
-    return by_lower[found[0]] if found else None
+    matches = difflib.get_close_matches(wrong.lower(), lower, cutoff=0.6)
+    return by_lower[matches[0]] if matches else None
 
 
 def _alike(wrong: str, names: Iterable[str]) -> list[str]:

@@ -88,10 +88,10 @@ def _pattern(line: bytes) -> Pattern | None:
     is_path = b"/" in text
     if is_path:
         text = text.removeprefix(b"/")
-    found = _steps(text, is_path=is_path)
-    if not text or found is None:
+    parsed = _steps(text, is_path=is_path)
+    if not text or parsed is None:
         return None
-    steps, after = found
+    steps, after = parsed
     return Pattern(steps if is_path else (_FOLDERS, *steps), after, is_negated, is_for_folders)
 
 
@@ -117,10 +117,10 @@ def _steps(text: bytes, *, is_path: bool) -> tuple[tuple[PatternStep, ...], froz
             is_deep = is_deep and (end == len(text) or text[end : end + 2] == b"\\/")
             before, at = _EVERY if is_deep else _ANY, end
             continue
-        found = _one_byte(text, at)
-        if found is None:
+        step = _one_byte(text, at)
+        if step is None:
             return None
-        members, at = found
+        members, at = step
         steps.append(PatternStep(members, before))
         before = frozenset()
     return tuple(steps), before

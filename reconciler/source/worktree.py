@@ -179,9 +179,9 @@ class _WorktreeFiles:
 
     def _note_yaml(self, folders: Folders, path: str, known: Text | None, cache: _Cache) -> None:
         try:
-            found = stamp(folders.stat(path))
+            now = stamp(folders.stat(path))
             identify = partial(_blob_id, algorithm=cache.algorithm)
-            cache.texts[path] = read = read_text(folders, path, found, known, identify)
+            cache.texts[path] = read = read_text(folders, path, now, known, identify)
             self.yaml[path], self.oids[path] = read.data, read.identity
         except FileNotFoundError:
             return  # deleted
@@ -199,10 +199,10 @@ class _WorktreeFiles:
             self.models[path] = facts.st_size
             if path.endswith(_WEIGHTS) or facts.st_size > _MOST_HASHED:
                 return
-            found = stamp(facts)
-            if known is None or known.stamp != found or not is_settled(found):
+            now = stamp(facts)
+            if known is None or known.stamp != now or not is_settled(now):
                 oid = _blob_id(folders.read(path, _MOST_HASHED), cache.algorithm)
-                known = Text(found, b"", oid)
+                known = Text(now, b"", oid)
             cache.texts[_as_model(path)] = known
             self.oids[path] = known.identity
 
@@ -257,8 +257,8 @@ class _Committed:
         """Blobs by object id: most of those that are asked for are on disk, as they are in HEAD."""
         here = self._files.by_oid if self._files else {}
         asked = list(oids)
-        found = {oid: here[oid] for oid in asked if oid in here and is_whole(here[oid])}
-        return {**found, **self._blobs.present(oid for oid in asked if oid not in found)}
+        contents = {oid: here[oid] for oid in asked if oid in here and is_whole(here[oid])}
+        return {**contents, **self._blobs.present(oid for oid in asked if oid not in contents)}
 
     def _differs(
         self, path: str, files: _WorktreeFiles, committed: Mapping[str, TreeEntry]
@@ -331,10 +331,10 @@ def busy(path: Path) -> str | None:
 def _locate(path: Path) -> tuple[Path, str, str | None]:
     """The git directory, the path of the folder in the work tree, and HEAD (None: no commit)."""
     asked = ("--absolute-git-dir", "--show-prefix", "--revs-only", "HEAD^{commit}")
-    found = read_git(path, "rev-parse", *asked)
-    if found.code != 0:
-        raise SourceError(explain_refusal(path, found.stderr, found.message))
-    git_dir, _, place = found.text.partition("\n")
+    output = read_git(path, "rev-parse", *asked)
+    if output.code != 0:
+        raise SourceError(explain_refusal(path, output.stderr, output.message))
+    git_dir, _, place = output.text.partition("\n")
     head = _HEAD.search(place)  # a prefix ends with a slash
     prefix = place[: head.start()] if head else place
     return Path(git_dir), prefix.rstrip("/\n"), head[0].strip() if head else None

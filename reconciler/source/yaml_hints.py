@@ -27,12 +27,12 @@ def hint(text: str, place: Place, what: str) -> Hint:
     """Where the mistake is and what to do about it. `what` is the parser's message about `place`,
     `text` has plain line breaks."""
     lines = text.split("\n")[: place.line]
-    found = None
+    hinted = None
     if any(sign in what for sign in _OF_KEYS):
-        found = _key_without_colon(lines)
-    if found is None and any(sign in what for sign in _OF_INDENTATION):
-        found = _misindented(lines)
-    return found or Hint(place, what + _general(what))
+        hinted = _key_without_colon(lines)
+    if hinted is None and any(sign in what for sign in _OF_INDENTATION):
+        hinted = _misindented(lines)
+    return hinted or Hint(place, what + _general(what))
 
 
 def _key_without_colon(lines: list[str]) -> Hint | None:

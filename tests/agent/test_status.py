@@ -16,7 +16,7 @@ from agent.cli import main
 from agent.models.expected import ExpectedFile
 from agent.node.recorded import recorded_node
 from agent.node.settings import Settings
-from agent.node.view import as_found, found_gone, recorded_instances, recorded_leaving
+from agent.node.view import read_gone, recorded_instances, recorded_leaving, with_gone_reason
 from agent.process.identity import MARKER_VARIABLE, identity_of
 from agent.process.launch import Child
 from agent.process.ports import can_bind
@@ -119,10 +119,10 @@ def test_who_only_looks_says_what_is_gone_and_what_is_still_ending(tmp_path: Pat
             drifts += [i.drifts for i in recorded_instances(state, "mac") if i.ref == ref("chat")]
         only_looks = recorded_node("mac", Settings(state.root))
         seen = only_looks.observe([workload("chat", port=port)]).targets["node/mac"]
-        wanted = found_gone(state), recorded_leaving(state)
+        wanted = read_gone(state), recorded_leaving(state)
         records.write(replace(runs, wanted=False))
         records.write(replace(gone, reason="Crashed", message="code 1"))
-        nobody = found_gone(state), recorded_leaving(state)
+        nobody = read_gone(state), recorded_leaving(state)
         state.lock()
         busy = recorded_leaving(state)
         post(port, "/busy/0")
@@ -144,7 +144,7 @@ def test_who_only_looks_says_what_is_gone_and_what_is_still_ending(tmp_path: Pat
     )  # fmt: skip
     assert busy == {ref("chat"): f"{ending}waiting for 2 requests, for 3600 s at most"}
     assert idle == {ref("chat"): f"{ending}no request in flight"}
-    assert list(found_gone(state)) == [ref("gone")]
+    assert list(read_gone(state)) == [ref("gone")]
     assert recorded_leaving(state) == {}
 
 
@@ -170,12 +170,12 @@ def test_what_was_gone_when_its_agent_came_is_shown_so_unless_it_was_found_after
     runs = instance("chat", ready=True, pid=7, endpoint="http://127.0.0.1:1")
     gone = {ref("chat"): "it ended"}
 
-    shown = as_found(runs, gone)
+    shown = with_gone_reason(runs, gone)
 
     assert (shown.ready, shown.gone, shown.pid, shown.endpoint) == (False, True, None, None)
     assert (shown.reason, shown.message) == ("ProcessGone", "it ended")
     for same, of in ((runs, {}), (replace(runs, adopted=True), gone)):
-        assert as_found(same, of) is same
+        assert with_gone_reason(same, of) is same
 
 
 def test_a_suspended_service_is_said_while_no_agent_runs(

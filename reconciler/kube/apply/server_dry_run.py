@@ -48,9 +48,9 @@ def judged(api: ApiServer, plan: Plan, target: str, live: Mapping[ObjectId, Mani
         doubted = {_alike(c) for c in asked if isinstance(verdicts[id(c)], Blocked)}
         rest = [change for change in others if _alike(change) in doubted]
         verdicts |= zip(map(id, rest), pool.map(ask, rest), strict=True)
-    found = [verdicts.get(id(change), change) for change in plan.changes]
-    changes = tuple(v for v in found if isinstance(v, Change))
-    refused = {(v.ref, v.message): v for v in found if isinstance(v, Blocked)}
+    verdict_changes = [verdicts.get(id(change), change) for change in plan.changes]
+    changes = tuple(v for v in verdict_changes if isinstance(v, Change))
+    refused = {(v.ref, v.message): v for v in verdict_changes if isinstance(v, Blocked)}
     return replace(plan, changes=changes, blocked=(*plan.blocked, *refused.values()))
 
 

@@ -108,10 +108,10 @@ class ObjectWriter:
             try:
                 self.api.patch(oid, _removals(live, theirs))
             except Conflict:
-                found = self.api.get(oid) if left else None
-                if found is None:
+                current = self.api.get(oid) if left else None
+                if current is None:
                     raise
-                live = found
+                live = current
             else:
                 return
 
@@ -129,10 +129,10 @@ class ObjectWriter:
             try:
                 self.api.apply(claim, manager=HANDOVER_MANAGER)
             except Conflict:
-                found = self.api.get(oid) if left else None  # it was scaled just now
-                if found is None:
+                live = self.api.get(oid) if left else None  # it was scaled just now
+                if live is None:
                     raise
-                have = found
+                have = live
             else:
                 return
 

@@ -43,8 +43,8 @@ class BenchmarkContributor:
 
 def planned_benchmarks(cluster: PlannedCluster) -> PlannedBenchmarks:
     """What was planned of measurements in a cluster; nothing, where nobody measures."""
-    found = cluster.contribution.details.get(_NAME)
-    return found if isinstance(found, PlannedBenchmarks) else PlannedBenchmarks()
+    details = cluster.contribution.details.get(_NAME)
+    return details if isinstance(details, PlannedBenchmarks) else PlannedBenchmarks()
 
 
 def _contribute(observed: BenchmarkObservation, at: ClusterPlanning) -> Contribution:

@@ -179,12 +179,12 @@ class _Turns:
 def _by_key(needs: Iterable[NeededBenchmark]) -> dict[ScopedKey, NeededBenchmark]:
     """One of those with the same key in a namespace: the first by name, with the last that was
     asked for."""
-    found: dict[ScopedKey, NeededBenchmark] = {}
+    by_key: dict[ScopedKey, NeededBenchmark] = {}
     for need in sorted(needs, key=lambda n: n.order):
-        first = found.setdefault(need.scoped, need)
+        first = by_key.setdefault(need.scoped, need)
         asked = max(filter(None, (first.asked, need.asked)), default=None)
-        found[need.scoped] = replace(first, asked=asked)
-    return found
+        by_key[need.scoped] = replace(first, asked=asked)
+    return by_key
 
 
 def _counts(evidence: KnownResult, need: NeededBenchmark, now: float) -> bool:

@@ -80,8 +80,8 @@ class BenchmarkObserver:
         own = [oid for oid in sorted(objects) if _is_of_benchmark(objects, oid)]
         jobs = tuple(oid for oid in own if oid.kind == "Job")
         states = _serving(objects), tuple(map(objects.state, own))
-        found = self._reader.find(*states) if services or jobs else _NOTHING
-        seen = found or _NOTHING
+        pods_and_nodes = self._reader.find(*states) if services or jobs else _NOTHING
+        seen = pods_and_nodes or _NOTHING
         attempts = (read_attempt(objects[oid], seen.pods) for oid in jobs)
         needs = self._needs.find(
             "all", (services, seen), lambda: tuple(self._unasked_needs(services, seen))
@@ -97,7 +97,7 @@ class BenchmarkObserver:
             jobs=jobs,
             attempts=tuple(attempt for attempt in attempts if attempt is not None),
             needs=tuple(_asked(need, documents) for need in needs),
-            is_known=found is not None,
+            is_known=pods_and_nodes is not None,
         )
 
     def _unasked_needs(

@@ -48,7 +48,7 @@ class PodsAndNodesReader:
         that."""
         began, known = self._clock(), self._known
         if known is not None and known.is_good(began, serving, measuring):
-            return known.found
+            return known.pods_and_nodes
         try:
             pods = tuple(_slim_pod(pod) for pod in self._all("Pod", _PODS))
             nodes = {
@@ -58,9 +58,9 @@ class PodsAndNodesReader:
         except ClusterError as error:  # also without the right to: the pass goes on
             _log.debug("what could be measured is not known: %s", error)
             return None
-        found = PodsAndNodes(pods, nodes)
-        self._known = _LastRead(began, self._clock() - began, serving, measuring, found)
-        return found
+        seen = PodsAndNodes(pods, nodes)
+        self._known = _LastRead(began, self._clock() - began, serving, measuring, seen)
+        return seen
 
     def _all(self, kind: str, selector: str) -> Iterator[Manifest]:
         """One page at a time, of which little is kept."""
@@ -74,7 +74,7 @@ class _LastRead:
     took_s: float
     serving: tuple[object, ...]
     measuring: tuple[object, ...]
-    found: PodsAndNodes
+    pods_and_nodes: PodsAndNodes
 
     def is_good(
         self, now: float, serving: tuple[object, ...], measuring: tuple[object, ...]

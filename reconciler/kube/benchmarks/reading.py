@@ -53,12 +53,12 @@ def asked_of(live: Manifest | None) -> str | None:
 def read_evidence(config_map: Manifest) -> KnownResult:
     oid = id_of(config_map)
     try:
-        found = read_config_map(oid.name, config_map.get("data") or {})
+        result = read_config_map(oid.name, config_map.get("data") or {})
     except BenchmarkError as error:
         return KnownResult(oid, None, str(error))
-    if found.service.partition("/")[0] != oid.namespace:  # who writes there says nothing of others
-        return KnownResult(oid, None, f"is of {found.service}, a service of another namespace")
-    return KnownResult(oid, found, asked=asked_of(config_map))
+    if result.service.partition("/")[0] != oid.namespace:  # who writes there says nothing of others
+        return KnownResult(oid, None, f"is of {result.service}, a service of another namespace")
+    return KnownResult(oid, result, asked=asked_of(config_map))
 
 
 def read_attempt(job: Manifest, pods: Iterable[Manifest]) -> JobAttempt | None:
@@ -76,31 +76,31 @@ def read_attempt(job: Manifest, pods: Iterable[Manifest]) -> JobAttempt | None:
     if ended_at is None:
         asked = asked_of(job)
         return JobAttempt(oid, ref, key, at, JobProgress.RUNNING, asked=asked, starts=starts)
-    found = _of_key(_left(job, pods), key)
+    measured = _of_key(_left(job, pods), key)
     return JobAttempt(
-        *(oid, ref, key, at, JobProgress.DONE if found.result else JobProgress.FAILED),
+        *(oid, ref, key, at, JobProgress.DONE if measured.result else JobProgress.FAILED),
         ended_at=ended_at,
-        result=found.result,
-        why=found.why or why,
+        result=measured.result,
+        why=measured.why or why,
         asked=asked_of(job),
         starts=starts,
     )
 
 
 def _starts_an_engine(job: Manifest) -> bool:
-    found: Any = job
+    node: Any = job
     for name in ("spec", "template", "spec", "initContainers"):
-        found = found.get(name) if isinstance(found, dict) else None
-    return bool(found)
+        node = node.get(name) if isinstance(node, dict) else None
+    return bool(node)
 
 
-def _of_key(found: Measured, key: BenchmarkKey | None) -> Measured:
+def _of_key(measured: Measured, key: BenchmarkKey | None) -> Measured:
     """With a result only if it counts, and is of what was to be measured."""
-    if found.result is None:
-        return found
-    if found.result.key != key:
+    if measured.result is None:
+        return measured
+    if measured.result.key != key:
         return Measured(why="its result is of something else")
-    return Measured(why=found.result.problem) if found.result.problem else found
+    return Measured(why=measured.result.problem) if measured.result.problem else measured
 
 
 def _key(text: object) -> BenchmarkKey | None:
@@ -111,9 +111,9 @@ def _key(text: object) -> BenchmarkKey | None:
 
 def _end(job: Manifest) -> tuple[float | None, str]:
     """When it ended, and why it failed; None: it has not ended."""
-    found = conditions_of(job.get("status") or {})
+    conditions = conditions_of(job.get("status") or {})
     for kind in ("Complete", "Failed"):
-        ended = found.get(kind, {})
+        ended = conditions.get(kind, {})
         if ended.get("status") == "True":
             text = f"{ended.get('reason', '')}: {ended.get('message', '')}".strip(": ")
             when = ended.get("lastTransitionTime") or job["metadata"].get("creationTimestamp")

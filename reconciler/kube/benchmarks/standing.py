@@ -45,10 +45,10 @@ def standing_of(planned: PlannedBenchmarks, ref: ObjectRef) -> BenchmarkStanding
         return BenchmarkStanding(Standing.WAITING, "a Job is to measure it")
     if any(result.key in keys for result, _ in decision.write):
         return BenchmarkStanding(Standing.WAITING, "its result is to be written")
-    for found, subject in (
+    for standing, subject in (
         (Standing.WAITING, decision.waiting),
         (Standing.FAILED, decision.failed),
     ):
         if text := next((subject[each] for each in sorted(same) if each in subject), ""):
-            return BenchmarkStanding(found, text)
+            return BenchmarkStanding(standing, text)
     return BenchmarkStanding(Standing.KNOWN)

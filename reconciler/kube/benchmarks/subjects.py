@@ -159,8 +159,8 @@ def _build(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
     states = [s for s in status.get("containerStatuses") or () if s.get("name") == ENGINE]
     stated = [c for c in spec.get("containers") or () if c.get("name") == ENGINE]
     known = [str(s.get("imageID") or "") for s in states] + [str(c.get("image")) for c in stated]
-    found = next((image for image in known if image), "")
-    return found.rpartition("://")[2][:_MOST_BUILD]
+    first_known = next((image for image in known if image), "")
+    return first_known.rpartition("://")[2][:_MOST_BUILD]
 
 
 def _address(text: object) -> str | None:

@@ -114,16 +114,16 @@ def _classes(
 ) -> Iterator[UnservedClass]:
     demand = wants.demand
     for device, kinds in others.items():
-        found: _Room | None = None
+        largest: _Room | None = None
         for labels in kinds:
             is_other = labels.vendor != demand.vendor  # of a node with those of two vendors
             if is_other or node_misfit(demand, CandidateNode("", labels)) is not None:
                 continue
             room = hardware.room(labels, wants)
-            if room is not None and (found is None or room.is_free):
-                found = room
-        if found is not None:
-            yield UnservedClass(service.ref, build, device, found.labels, found.is_free)
+            if room is not None and (largest is None or room.is_free):
+                largest = room
+        if largest is not None:
+            yield UnservedClass(service.ref, build, device, largest.labels, largest.is_free)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +156,12 @@ class _Hardware:
 
     def beside(self, served: Container[DeviceClass], gpus: int) -> Kinds:
         """The classes that a pod with so many GPUs could be on, and is not."""
-        found: dict[DeviceClass, list[NodeLabels]] = {}
+        kinds: dict[DeviceClass, list[NodeLabels]] = {}
         for labels in self.kinds:
             device = DeviceClass.labelled(labels, gpus)
             if device is not None and device not in served:
-                found.setdefault(device, []).append(labels)
-        return found
+                kinds.setdefault(device, []).append(labels)
+        return kinds
 
     def room(self, labels: NodeLabels, wants: PodWants) -> _Room | None:
         """None: no such node takes the pod."""
@@ -173,7 +173,7 @@ class _Hardware:
 
     def _find(self, labels: NodeLabels, wants: PodWants) -> _Room | None:
         resource, gpus = wants.demand.resource or "", wants.demand.gpus
-        found: _Room | None = None
+        room: _Room | None = None
         for name, node in self.kinds[labels]:
             texts = node["metadata"]["labels"]
             offered = offered_gpus(node, resource)
@@ -185,10 +185,10 @@ class _Hardware:
             ):
                 continue
             is_free = offered - self.taken.get((name, resource), 0) >= gpus
-            found = _Room(tuple((key, texts[key]) for key in _OF_A_CLASS), is_free)
+            room = _Room(tuple((key, texts[key]) for key in _OF_A_CLASS), is_free)
             if is_free:
                 break
-        return found
+        return room
 
 
 def _is_open(wants: PodWants, node: Manifest) -> bool:
@@ -205,13 +205,13 @@ def _is_open(wants: PodWants, node: Manifest) -> bool:
 
 
 def _taken(pods: Iterable[Manifest]) -> Mapping[tuple[str, str], int]:
-    found = Counter[tuple[str, str]]()
+    taken = Counter[tuple[str, str]]()
     for pod in pods:
         spec, phase = pod.get("spec") or {}, (pod.get("status") or {}).get("phase")
         resource, gpus = gpus_of(spec)
         if gpus and phase not in _OVER:
-            found[str(spec.get("nodeName", "")), resource] += gpus
-    return found
+            taken[str(spec.get("nodeName", "")), resource] += gpus
+    return taken
 
 
 def _is_late(pod: Manifest) -> bool:

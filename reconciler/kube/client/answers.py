@@ -59,8 +59,8 @@ def error_of(
         pause_s = _seconds(retry_after)
         return Throttled(f"{asked}: the API server asks for a pause of {pause_s:g} s", pause_s)
     text = _text(status_object, body)
-    if status == 500 and (found := _UNTYPED.search(text)):
-        return _undeclared(asked, found[1])
+    if status == 500 and (match := _UNTYPED.search(text)):
+        return _undeclared(asked, match[1])
     if status >= 500:
         trouble = Faltered if status == 500 and status_object else Unreachable
         return trouble(f"{asked}: the API server is in trouble ({status}): {text}")
@@ -133,8 +133,8 @@ def event_error(event: Mapping[str, Any], *, what: str, cluster: str) -> Cluster
 
 def warning_text(header: str) -> str:
     """`299 - "text"` -> text (RFC 7234, section 5.5)."""
-    found = re.match(r'\d{3} \S+ "((?:[^"\\]|\\.)*)"', header)
-    return re.sub(r"\\(.)", r"\1", found[1]) if found else header
+    match = re.match(r'\d{3} \S+ "((?:[^"\\]|\\.)*)"', header)
+    return re.sub(r"\\(.)", r"\1", match[1]) if match else header
 
 
 def _status_object(body: bytes) -> Mapping[str, Any]:
@@ -163,10 +163,10 @@ def _causes(status: Mapping[str, Any]) -> Causes:
 
 def _without_value(field: str, message: str) -> str:
     message = message.partition("\n@@ ")[0]  # of a claim: a diff of the current and the new value
-    found = _VALUE.match(message)
-    if not found or (len(found[2]) <= _LONG_VALUE and not _PRIVATE.search(field)):
+    match = _VALUE.match(message)
+    if not match or (len(match[2]) <= _LONG_VALUE and not _PRIVATE.search(field)):
         return message[:_MOST_TEXT]
-    return f"{found[1]}{found[3] or ''}"[:_MOST_TEXT]
+    return f"{match[1]}{match[3] or ''}"[:_MOST_TEXT]
 
 
 def _listed(causes: Causes) -> str:

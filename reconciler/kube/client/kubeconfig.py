@@ -101,10 +101,10 @@ def _grant(config: Row, path: Path, context: str | None, name: str) -> Grant | N
 
 def _named(rows: list[Row], what: str) -> dict[str, Row]:
     """Name -> the entry of that name. ValueError: a name that is not text, or two of one name."""
-    found = {row["name"]: row[what] for row in rows}
-    if len(found) < len(rows) or not all(isinstance(name, str) for name in found):
+    by_name = {row["name"]: row[what] for row in rows}
+    if len(by_name) < len(rows) or not all(isinstance(name, str) for name in by_name):
         raise ValueError(what)
-    return found
+    return by_name
 
 
 def _has_only(row: Row, plain: Set[str], files: Set[str]) -> bool:

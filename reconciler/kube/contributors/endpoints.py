@@ -16,7 +16,7 @@ def contribute_endpoints(at: ClusterPlanning) -> Contribution:
     ours that its node's agent writes now is set aside, and so is never removed; one of a node in an
     unknown state is wanted as it is, not ready. Raises ClusterError."""
     slices = _slices(at)
-    wanted = {id_of(found): found for found in slices.wanted}
+    wanted = {id_of(wanted_slice): wanted_slice for wanted_slice in slices.wanted}
     names = at.wanted.names
     others = at.strangers.under((*names, *wanted))
     live = at.snapshot.objects.changed(others)

@@ -33,21 +33,21 @@ def documents(objects: Iterable[Manifest]) -> tuple[YamlFile, ...]:
     """A file for each object of our kinds, sorted by path: YAML with one line per field, so that a
     problem or a change can name its line. The text is never parsed: an invalid object affects only
     itself."""
-    files = [_file(found) for found in objects if found.get("kind") in KINDS]
+    files = [_file(live) for live in objects if live.get("kind") in KINDS]
     return tuple(sorted(files, key=lambda file: file.path))
 
 
-def _file(found: Manifest) -> YamlFile:
-    content = document(found)
+def _file(live: Manifest) -> YamlFile:
+    content = document(live)
     text = to_json(content)
     # Lines do not matter for what is refused for its depth, and writing it would recurse as deep.
     shown = {**content, "spec": {}} if is_too_deep(content) else content
-    return YamlFile(path_of(found), dump(shown).encode(), hashlib.sha256(text).hexdigest(), text)
+    return YamlFile(path_of(live), dump(shown).encode(), hashlib.sha256(text).hexdigest(), text)
 
 
-def document(found: Manifest) -> dict[str, Any]:
+def document(manifest: Manifest) -> dict[str, Any]:
     """One object as its author wrote it."""
-    live = found["metadata"]
+    live = manifest["metadata"]
     metadata: dict[str, Any] = {"name": live["name"]}
     if live.get("namespace"):
         metadata["namespace"] = live["namespace"]
@@ -56,15 +56,15 @@ def document(found: Manifest) -> dict[str, Any]:
     notes = {k: v for k, v in given.items() if k.startswith(_OWN_ANNOTATIONS)}
     metadata |= {"labels": labels} if labels else {}
     metadata |= {"annotations": notes} if notes else {}
-    made = {"apiVersion": found["apiVersion"], "kind": found["kind"], "metadata": metadata}
-    return made | ({"spec": found["spec"]} if "spec" in found else {})
+    made = {"apiVersion": manifest["apiVersion"], "kind": manifest["kind"], "metadata": metadata}
+    return made | ({"spec": manifest["spec"]} if "spec" in manifest else {})
 
 
-def path_of(found: Manifest) -> str:
+def path_of(live: Manifest) -> str:
     """The path that plans show: `default/InferenceService/chat.yaml`."""
-    metadata = found["metadata"]
+    metadata = live["metadata"]
     within = f"{metadata['namespace']}/" if metadata.get("namespace") else ""
-    return f"{within}{found['kind']}/{metadata['name']}.yaml"
+    return f"{within}{live['kind']}/{metadata['name']}.yaml"
 
 
 def content_digest(files: Iterable[YamlFile]) -> str:

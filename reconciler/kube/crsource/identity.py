@@ -75,9 +75,9 @@ def _oid(fleet: str) -> ObjectId:
     return ObjectId("", "ConfigMap", SYSTEM_NAMESPACE, f"fleet-{fleet}-seen")
 
 
-def _decoded(fleet: str, found: Mapping[str, object] | None) -> FleetIdentity | None:
+def _decoded(fleet: str, content: Mapping[str, object] | None) -> FleetIdentity | None:
     """None if it was not written by us: then everything is new."""
-    data = found.get("data") if found else None
+    data = content.get("data") if content else None
     if not isinstance(data, Mapping):
         return None
     try:

@@ -55,7 +55,7 @@ def agents_near(desired: Desired, documents: Collection[ObjectId]) -> frozenset[
 
 def entries_by_node(documents: Iterable[Manifest]) -> Mapping[str, Entries]:
     """What agents wrote of every service, by their node."""
-    found: dict[str, dict[ObjectRef, Fields]] = {}
+    by_node: dict[str, dict[ObjectRef, Fields]] = {}
     for live in documents:
         if live["kind"] != "InferenceService":
             continue
@@ -63,8 +63,8 @@ def entries_by_node(documents: Iterable[Manifest]) -> Mapping[str, Entries]:
             if is_of_pool(entry):
                 continue
             node, declared = str(entry.get("node")), _as_declared(live, entry)
-            found.setdefault(node, {})[ref_of(id_of(live))] = declared
-    return found
+            by_node.setdefault(node, {})[ref_of(id_of(live))] = declared
+    return by_node
 
 
 def _as_declared(live: Manifest, entry: Fields) -> Fields:

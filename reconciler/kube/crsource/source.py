@@ -82,10 +82,10 @@ class ClusterSource:
         self._memory.write(checkout.known)
 
     def _fetch(self) -> ClusterCheckout:
-        found = self._found()
-        fleet = self._fleet(found["Fleet"])
+        manifests = self._read_objects()
+        fleet = self._fleet(manifests["Fleet"])
         name = fleet["metadata"]["name"]
-        objects = [fleet, *_of_fleet(name, (o for kind in _KINDS[1:] for o in found[kind]))]
+        objects = [fleet, *_of_fleet(name, (o for kind in _KINDS[1:] for o in manifests[kind]))]
         services = frozenset(
             f"{o['metadata']['namespace']}/{o['metadata']['name']}"
             for o in objects
@@ -103,7 +103,7 @@ class ClusterSource:
         generations = dict(map(_generation, objects))
         return ClusterCheckout(revision, files, self._api.name, generations, known)
 
-    def _found(self) -> Mapping[str, tuple[Manifest, ...]]:
+    def _read_objects(self) -> Mapping[str, tuple[Manifest, ...]]:
         """Objects by kind, from the watches where they are current, else from the API."""
         watched = self._cache.objects() if self._cache and self._cache.is_fresh else None
         if watched is None:
@@ -113,18 +113,18 @@ class ClusterSource:
             for kind in _KINDS
         }
 
-    def _fleet(self, found: tuple[Manifest, ...]) -> Manifest:
+    def _fleet(self, objects: tuple[Manifest, ...]) -> Manifest:
         """The Fleet with the name and policy. If there are several, one applied by a reconciler
         from git belongs to that."""
-        if not found:
+        if not objects:
             raise SourceError(
                 f"{self.location}: there is no Fleet object: without it nobody can tell a fleet"
                 " that is empty from one that is not there yet; apply one"
             )
-        own = [f for f in found if FLEET_LABEL not in (f["metadata"].get("labels") or {})]
-        chosen = found if len(found) == 1 else own
+        own = [f for f in objects if FLEET_LABEL not in (f["metadata"].get("labels") or {})]
+        chosen = objects if len(objects) == 1 else own
         if len(chosen) != 1:
-            names = ", ".join(sorted(f["metadata"]["name"] for f in found))
+            names = ", ".join(sorted(f["metadata"]["name"] for f in objects))
             raise SourceError(f"{self.location}: {names}: a fleet has one Fleet object; keep one")
         return chosen[0]
 
@@ -136,9 +136,9 @@ class ClusterSource:
             oid = ObjectId(
                 "apiextensions.k8s.io", "CustomResourceDefinition", "", f"{plural}.{GROUP}"
             )
-            found = self._api.get(oid)
-            if found is not None and not found["metadata"].get("deletionTimestamp"):
-                uids[plural] = found["metadata"]["uid"]
+            definition = self._api.get(oid)
+            if definition is not None and not definition["metadata"].get("deletionTimestamp"):
+                uids[plural] = definition["metadata"]["uid"]
         return uids
 
     def _doubt(self, before: FleetIdentity | None, now: FleetIdentity, fleet: Manifest) -> str:
@@ -167,13 +167,13 @@ class ClusterSource:
 def _of_fleet(name: str, objects: Iterable[Manifest]) -> list[Manifest]:
     """Objects not labelled as another fleet's."""
     return [
-        found
-        for found in objects
-        if (found["metadata"].get("labels") or {}).get(FLEET_LABEL, name) == name
+        live
+        for live in objects
+        if (live["metadata"].get("labels") or {}).get(FLEET_LABEL, name) == name
     ]
 
 
-def _generation(found: Manifest) -> tuple[ObjectRef, int]:
-    metadata = found["metadata"]
-    ref = ObjectRef(found["kind"], metadata.get("namespace", ""), metadata["name"])
+def _generation(live: Manifest) -> tuple[ObjectRef, int]:
+    metadata = live["metadata"]
+    ref = ObjectRef(live["kind"], metadata.get("namespace", ""), metadata["name"])
     return ref, metadata.get("generation", 0)

@@ -79,11 +79,13 @@ def compare(desired: Manifest, live: Manifest) -> tuple[Difference, ...]:
     others = tuple(entry for entry in rows if not entry.is_ours)
     comparing = _Comparing(record, record.is_of(desired))
     mine = applied(rows) or None  # None is not the empty set, which would own the object as a whole
-    found = list(comparing.walk(desired, live, mine, tuple((e, e.fields) for e in others), ()))
+    differences = list(
+        comparing.walk(desired, live, mine, tuple((e, e.fields) for e in others), ())
+    )
     if not comparing.is_settled:
-        found += _dropped(mine or {}, desired, live, ())
-    found += _added_by(others, mine, desired, live)
-    return tuple(sorted(_once(found), key=lambda difference: difference.path))
+        differences += _dropped(mine or {}, desired, live, ())
+    differences += _added_by(others, mine, desired, live)
+    return tuple(sorted(_once(differences), key=lambda difference: difference.path))
 
 
 def added(desired: Manifest, live: Manifest) -> tuple[Difference, ...]:
@@ -203,12 +205,12 @@ def _key(keys: Mapping[str, Any]) -> str:
 
 def _below(others: Owned, key: str) -> Owned:
     """The owners of a key, or of the whole that it is a part of."""
-    found = []
+    owned = []
     for entry, fields in others:
         below = child(fields, key)
         if below is not None:
-            found.append((entry, below))
-    return tuple(found)
+            owned.append((entry, below))
+    return tuple(owned)
 
 
 def _dropped(mine: FieldSet, want: Json, have: Json, path: Path) -> Iterator[Difference]:
@@ -277,10 +279,10 @@ def _at(value: Json, key: str) -> Json:
     return None
 
 
-def _once(found: Iterable[Difference]) -> Iterator[Difference]:
+def _once(differences: Iterable[Difference]) -> Iterator[Difference]:
     """One for each path: the first that was found."""
     seen: set[Path] = set()
-    for difference in found:
+    for difference in differences:
         if difference.path not in seen:
             seen.add(difference.path)
             yield difference

@@ -131,8 +131,8 @@ def owned(live: Manifest, manager: str = MANAGER) -> dict[str, Any]:
 
 def owners(live: Manifest, path: Path) -> tuple[ManagedFields, ...]:
     """The owners of a field or of the atomic value that it is part of, the latest first."""
-    found = (entry for entry in entries(live) if _holds(entry.fields, path))
-    return tuple(sorted(found, key=lambda entry: -(entry.time or 0)))
+    owning = (entry for entry in entries(live) if _holds(entry.fields, path))
+    return tuple(sorted(owning, key=lambda entry: -(entry.time or 0)))
 
 
 def show(path: Path) -> str:
@@ -173,8 +173,8 @@ def key_label(keys: Mapping[str, Any]) -> str:
 
 def child(fields: FieldSet | None, key: str) -> FieldSet | None:
     """A node of a set of fields, None if it is not in the set."""
-    found = fields.get(key) if fields is not None else None
-    return found if isinstance(found, Mapping) else None
+    subset = fields.get(key) if fields is not None else None
+    return subset if isinstance(subset, Mapping) else None
 
 
 def is_leaf(fields: FieldSet) -> bool:
@@ -210,12 +210,12 @@ def _extract(fields: FieldSet, value: Json, others: tuple[FieldSet, ...]) -> Jso
         return [] if isinstance(value, list) and (is_shared or is_itself_only) else value
     if isinstance(value, Mapping):
         named = ((key, key.removeprefix("f:")) for key in fields if key.startswith("f:"))
-        found = {
+        extracted = {
             name: _extract(fields[key], value[name], _below(others, key))
             for key, name in named
             if name in value
         }
-        return {name: part for name, part in found.items() if part is not None}
+        return {name: part for name, part in extracted.items() if part is not None}
     if isinstance(value, list):
         return [
             _extract(fields[key], item, _below(others, key)) for key, item in items(fields, value)
@@ -224,7 +224,7 @@ def _extract(fields: FieldSet, value: Json, others: tuple[FieldSet, ...]) -> Jso
 
 
 def _below(sets: tuple[FieldSet, ...], key: str) -> tuple[FieldSet, ...]:
-    return tuple(found for fields in sets if (found := child(fields, key)) is not None)
+    return tuple(subset for fields in sets if (subset := child(fields, key)) is not None)
 
 
 def _holds(fields: FieldSet, path: Path) -> bool:

@@ -102,8 +102,8 @@ def _made_from(manifest: Manifest) -> object:
     of the whole for an object without one."""
     template = manifest.get("spec", {}).get("template") or {}
     for metadata in (template.get("metadata") or {}, manifest["metadata"]):
-        if found := (metadata.get("annotations") or {}).get(INPUTS_DIGEST_ANNOTATION):
-            return found
+        if digest := (metadata.get("annotations") or {}).get(INPUTS_DIGEST_ANNOTATION):
+            return digest
     return None
 
 
@@ -135,12 +135,12 @@ def _put(manifest: dict[str, Any], path: Path, value: Json) -> None:
     """Set the field at a path, in place; None removes it."""
     holder: Any = manifest
     for key, after in pairwise(path):
-        found = _inside(holder, key)
-        if found is None and value is not None:
-            found = _made_inside(holder, key, {} if after.startswith("f:") else [])
-        if found is None:
+        inner = _inside(holder, key)
+        if inner is None and value is not None:
+            inner = _made_inside(holder, key, {} if after.startswith("f:") else [])
+        if inner is None:
             return
-        holder = found
+        holder = inner
     key = path[-1]
     if key.startswith("f:"):
         if value is None:

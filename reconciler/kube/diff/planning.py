@@ -137,12 +137,12 @@ def _still_mounted(
 ) -> frozenset[ObjectId]:
     """ConfigMaps that are declared no more, and that templates which wait still name: a pod of such
     a template could not start again."""
-    found: set[ObjectId] = set()
+    mounted: set[ObjectId] = set()
     refs = {left.ref(oid) for oid in left if oid.kind == "ConfigMap"} - standing.rolls
     for oid in wanted if refs else ():
         if oid.kind == "Deployment" and wanted.ref(oid) in refs and oid in live:
-            found |= _config_maps(as_before(wanted[oid], live[oid]))
-    return frozenset(found)
+            mounted |= _config_maps(as_before(wanted[oid], live[oid]))
+    return frozenset(mounted)
 
 
 def _config_maps(manifest: Manifest) -> frozenset[ObjectId]:
@@ -265,12 +265,12 @@ def _may_go(
 
 def _models_of(services: Iterable[Manifest]) -> frozenset[ObjectRef]:
     """The Models that live InferenceServices name."""
-    found = set()
+    refs = set()
     for service in services:
         spec, namespace = service.get("spec") or {}, service["metadata"].get("namespace", "")
         named = [spec.get("modelRef"), *(m.get("name") for m in spec.get("models") or ())]
-        found |= {ObjectRef("Model", namespace, name) for name in named if name}
-    return frozenset(found)
+        refs |= {ObjectRef("Model", namespace, name) for name in named if name}
+    return frozenset(refs)
 
 
 def _there(wanted: ObjectSet, live: ObjectSet) -> frozenset[ObjectRef]:

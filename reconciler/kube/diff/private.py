@@ -73,6 +73,6 @@ def _strings(value: Json, names: list[str]) -> set[str]:
     if isinstance(value, Mapping):
         return {s for name, part in value.items() for s in _strings(part, [*names, str(name)])}
     if isinstance(value, list):
-        return {found for part in value for found in _strings(part, names)}
+        return {text for part in value for text in _strings(part, names)}
     is_hidden = isinstance(value, str) and len(value) >= _LEAST and _is_private(names)
     return {value} if is_hidden else set()

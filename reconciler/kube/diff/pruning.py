@@ -99,10 +99,10 @@ def _limited(
 
 def _once(blocked: list[Blocked]) -> list[Blocked]:
     """One line per service and reason: what keeps one object also keeps its siblings."""
-    found: dict[tuple[ObjectRef, str, str], Blocked] = {}
+    by_key: dict[tuple[ObjectRef, str, str], Blocked] = {}
     for item in blocked:
-        found.setdefault((item.ref, item.reason, item.message), item)
-    return list(found.values())
+        by_key.setdefault((item.ref, item.reason, item.message), item)
+    return list(by_key.values())
 
 
 def _identity(have: Manifest) -> Manifest:

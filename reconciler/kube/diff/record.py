@@ -96,22 +96,22 @@ def item_key(item: Mapping[str, Any], path: Path) -> str:
 
 
 def _leaves(value: Json, path: Path) -> list[Path]:
-    found: list[Path] = []
-    _collect(value, path, found)
-    return found
+    leaves: list[Path] = []
+    _collect(value, path, leaves)
+    return leaves
 
 
-def _collect(value: Json, path: Path, found: list[Path]) -> None:
+def _collect(value: Json, path: Path, leaves: list[Path]) -> None:
     if isinstance(value, dict) and value:
         if path and path[-1] in ATOMIC_MAPS:  # with other keys it is still the same field
-            found.append(path)
+            leaves.append(path)
         for name, part in value.items():
-            _collect(part, (*path, f"f:{name}"), found)
+            _collect(part, (*path, f"f:{name}"), leaves)
     elif keys := _keys(value, path):
         for key, item in zip(keys, value, strict=True):
-            _collect(item, (*path, key), found)
+            _collect(item, (*path, key), leaves)
     else:
-        found.append(path)
+        leaves.append(path)
 
 
 def _keys(value: Json, path: Path) -> list[str]:

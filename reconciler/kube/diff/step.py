@@ -91,24 +91,24 @@ def step_of(
         return (), (at.blocked("ObjectGoing", _going(at.oid, have)),)
     want = as_sized(want, have)
     meant = want if rolls else as_before(want, have)
-    found = _Found.of(at, compare(meant, have), want, resting)
-    if (found.takes or found.reported) and _is_held(want, have):
-        drift = "; ".join(_describe(d) for d in (*found.takes, *found.reported))
+    compared = _Found.of(at, compare(meant, have), want, resting)
+    if (compared.takes or compared.reported) and _is_held(want, have):
+        drift = "; ".join(_describe(d) for d in (*compared.takes, *compared.reported))
         return (), (at.blocked("Held", f"{at.oid.label}: {drift}; left by its hold annotation"),)
     changes: list[Change] = []
     blocked: list[Blocked] = []
-    if found.takes:
-        left = (*found.reported, *found.conflicts, *found.controlled)
+    if compared.takes:
+        left = (*compared.reported, *compared.conflicts, *compared.controlled)
         manifest = recorded(without(meant, have, left), want, record_of(have))
-        fixed = forcing(at.oid, found.takes)
+        fixed = forcing(at.oid, compared.takes)
         if fixed and kind_of(at.oid).guarded:
             message = f"{at.oid.label}: {_describe(fixed[0])} cannot be changed in place"
             blocked.append(at.blocked("Guarded", f"{message}, and recreating it loses its data"))
         else:
-            changes.append(_taking(at, found, fixed, manifest))
-    changes += _shown(at, found)
-    if found.conflicts:
-        blocked.append(at.blocked("FieldConflict", _conflicting(at.oid, found.conflicts)))
+            changes.append(_taking(at, compared, fixed, manifest))
+    changes += _shown(at, compared)
+    if compared.conflicts:
+        blocked.append(at.blocked("FieldConflict", _conflicting(at.oid, compared.conflicts)))
     if meant is not want and not rolls and compare(want, have) != compare(meant, have):
         changes.append(at.change(Action.DEFERRED, "RenderChanged"))
     return tuple(changes), tuple(blocked)
@@ -129,15 +129,15 @@ class _Found:
     def of(
         cls, at: ObjectStep, differences: Iterable[Difference], want: Manifest, resting: Resting
     ) -> _Found:
-        found = tuple(differences)
-        drift = [d for d in found if d.cause in (Cause.DRIFT, Cause.ADDED)]
-        theirs = [d for d in found if d.cause in (Cause.CONFLICT, Cause.CONTROLLER)]
+        kept = tuple(differences)
+        drift = [d for d in kept if d.cause in (Cause.DRIFT, Cause.ADDED)]
+        theirs = [d for d in kept if d.cause in (Cause.CONFLICT, Cause.CONTROLLER)]
         forced = [d for d in theirs if _is_forced(d, want)]
         left = [d for d in theirs if d not in forced]
         fought = [d for d in (*drift, *forced) if (at.oid, d.field) in resting]
         back = [*(drift if at.is_enforced else ()), *forced]
         return cls(
-            declared=tuple(d for d in found if d.cause is Cause.DECLARED),
+            declared=tuple(d for d in kept if d.cause is Cause.DECLARED),
             drifted=tuple(d for d in back if d not in fought),
             reported=tuple(d for d in (*drift, *forced) if d in fought or d not in back),
             fights=tuple(resting[at.oid, d.field] for d in fought),
@@ -151,11 +151,11 @@ class _Found:
 
 
 def _taking(
-    at: ObjectStep, found: _Found, fixed: tuple[Difference, ...], manifest: Manifest
+    at: ObjectStep, compared: _Found, fixed: tuple[Difference, ...], manifest: Manifest
 ) -> Change:
     recreated = fixed if at.oid.kind == "Deployment" else ()  # its pods with it
-    fields = tuple(_field(d, recreated) for d in found.takes if not _is_bookkeeping(d))
-    impact = Impact(restart=_restart(at.oid, found.takes, manifest))
+    fields = tuple(_field(d, recreated) for d in compared.takes if not _is_bookkeeping(d))
+    impact = Impact(restart=_restart(at.oid, compared.takes, manifest))
     more: dict[str, Any] = {"fields": fields, "manifest": manifest, "impact": impact}
     if fixed:
         names = ", ".join(d.field for d in fixed)
@@ -163,13 +163,13 @@ def _taking(
         if recreated:
             more["impact"] = Impact(restart=Restart.RESTART)
         return at.change(Action.REPLACE, "ImmutableField", **more)
-    more |= _who(found.drifted)
-    if not found.declared:
+    more |= _who(compared.drifted)
+    if not compared.declared:
         return at.change(Action.DRIFT, "DriftedByOther", **more)
-    if [d.path[-1] for d in found.takes] == [f"f:{NEEDS_ANNOTATION}"]:
+    if [d.path[-1] for d in compared.takes] == [f"f:{NEEDS_ANNOTATION}"]:
         return at.change(Action.UPDATE, "MemoryKnown", **more)
-    if found.drifted:
-        more["message"] = "; ".join(map(_taken, found.drifted))
+    if compared.drifted:
+        more["message"] = "; ".join(map(_taken, compared.drifted))
     return at.change(Action.UPDATE, "ObjectChanged", **more)
 
 
@@ -180,11 +180,15 @@ def _taken(difference: Difference) -> str:
     return f"{difference.field}: taken from {difference.by.label if difference.by else 'someone'}"
 
 
-def _shown(at: ObjectStep, found: _Found) -> list[Change]:
+def _shown(at: ObjectStep, compared: _Found) -> list[Change]:
     """Differences that are reported and left alone."""
     rows = (
-        ("Fight" if found.fights else "DriftReported", found.reported, "; ".join(found.fights)),
-        ("DriftShown", found.controlled, ""),
+        (
+            "Fight" if compared.fights else "DriftReported",
+            compared.reported,
+            "; ".join(compared.fights),
+        ),
+        ("DriftShown", compared.controlled, ""),
     )
     return [
         at.change(
@@ -218,9 +222,9 @@ def _before(difference: Difference) -> Any:  # noqa: ANN401 - any value of a man
 
 def _who(differences: tuple[Difference, ...]) -> dict[str, Any]:
     """Who caused a drift, and the time of the first change."""
-    found = [d.by for d in differences if d.by is not None]
-    names = ", ".join(dict.fromkeys(entry.label for entry in found))
-    since = min((entry.time for entry in found if entry.time is not None), default=None)
+    managers = [d.by for d in differences if d.by is not None]
+    names = ", ".join(dict.fromkeys(entry.label for entry in managers))
+    since = min((entry.time for entry in managers if entry.time is not None), default=None)
     return {"by": names, "since": since}
 
 

@@ -83,7 +83,7 @@ def _has_item(keyed: list[tuple[Mapping[str, Any] | None, FieldSet]], item: Json
 def _keys(key: str) -> Mapping[str, Any] | None:
     """None: not a key of an item."""
     try:
-        found = parse_json(key[2:])
+        keys = parse_json(key[2:])
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return keys if isinstance(keys, dict) else None

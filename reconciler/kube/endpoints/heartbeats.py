@@ -44,8 +44,10 @@ class Heartbeats:
             return {}
         listed = self._api.raw("GET", LEASES_PATH, query={"labelSelector": NODE_LABEL})["items"]
         leases = {lease["metadata"]["name"]: lease for lease in listed}
-        found = {node: leases.get(lease_name(node)) for node in nodes}
-        return {node: self._beat(node, lease) for node, lease in found.items() if lease is not None}
+        by_node = {node: leases.get(lease_name(node)) for node in nodes}
+        return {
+            node: self._beat(node, lease) for node, lease in by_node.items() if lease is not None
+        }
 
     def _beat(self, node: str, lease: Manifest) -> AgentHeartbeat:
         renew_time, now = str((lease.get("spec") or {}).get("renewTime") or ""), time.time()

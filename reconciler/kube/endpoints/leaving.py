@@ -46,9 +46,9 @@ def _leads_to_pods(service: ObjectId, slices: Mapping[ObjectId, Manifest]) -> bo
     for oid in slices:
         if oid.namespace != service.namespace or not oid.name.startswith(f"{service.name}-"):
             continue
-        found = slices[oid]
-        labels = found["metadata"].get("labels") or {}
+        live = slices[oid]
+        labels = live["metadata"].get("labels") or {}
         theirs = labels.get(SLICE_MANAGED_BY_LABEL) in _CONTROLLERS
-        if theirs and labels.get(SLICE_SERVICE_LABEL) == service.name and found.get("endpoints"):
+        if theirs and labels.get(SLICE_SERVICE_LABEL) == service.name and live.get("endpoints"):
             return True
     return False

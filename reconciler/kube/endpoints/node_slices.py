@@ -60,7 +60,11 @@ def node_slices(
     kept = [m for m in ours.values() if _node(m) in silent]
     withdrawn = {_identity(m): m for m in stale_slices(kept, silent)}
     wanted = [
-        *(labelled(found, fleet) for found in made if not isinstance(found, Unpublished)),
+        *(
+            labelled(published, fleet)
+            for published in made
+            if not isinstance(published, Unpublished)
+        ),
         *(_as_applied(withdrawn.get(_identity(m), m)) for m in kept),
     ]
     left = {oid for oid, m in ours.items() if writers[_node(m)] is LeaseWriter.AGENT}

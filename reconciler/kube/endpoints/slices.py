@@ -130,9 +130,9 @@ def stale_slices(live: Iterable[Manifest], nodes: Iterable[str]) -> tuple[Manife
     object with its resourceVersion (a replace), so that an agent that comes back meanwhile wins."""
     silent = frozenset(nodes)
     return tuple(
-        _withdrawn(found)
-        for found in live
-        if found["metadata"].get("labels", {}).get(NODE_LABEL) in silent and _is_served(found)
+        _withdrawn(manifest)
+        for manifest in live
+        if manifest["metadata"].get("labels", {}).get(NODE_LABEL) in silent and _is_served(manifest)
     )
 
 

@@ -80,7 +80,7 @@ def pod_demand(
     pod: Mapping[str, Any], key: ServiceKey, service: ServiceFacts, pool: PoolFacts | None
 ) -> PodDemand:
     resource, gpus = _gpus(_dict(pod.get("spec")))
-    found = PodDemand(
+    demand = PodDemand(
         service="/".join(key),
         gpus=gpus,
         resource=resource,
@@ -88,7 +88,7 @@ def pod_demand(
         int4=service.int4,
         gpu_bytes=service.gpu_bytes,
     )
-    return found if pool is None else replace(found, archs=pool.archs, share=pool.share)
+    return demand if pool is None else replace(demand, archs=pool.archs, share=pool.share)
 
 
 def node_of(pod: Mapping[str, Any]) -> str | None:
@@ -160,13 +160,13 @@ def node_facts(
 
 def _gpus(spec: Mapping[str, Any]) -> tuple[str | None, int]:
     """The resource by which a pod asks for GPUs, and how many; by none: None."""
-    found: dict[str, int] = {}
+    amounts: dict[str, int] = {}
     for container in _list(spec.get("containers")):
         limits = _dict(_dict(_dict(container).get("resources")).get("limits"))
         for name, value in limits.items():
             if len(name) <= _MOST_RESOURCE and vendor_of(name):
-                found[name] = found.get(name, 0) + _whole(value)
-    return max(found.items(), key=lambda row: row[1], default=(None, 0))
+                amounts[name] = amounts.get(name, 0) + _whole(value)
+    return max(amounts.items(), key=lambda row: row[1], default=(None, 0))
 
 
 def _annotation(annotations: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -179,10 +179,10 @@ def _annotation(annotations: Mapping[str, Any], name: str) -> dict[str, Any]:
 def _figure(value: object) -> float | None:
     """A number from 0 on."""
     try:
-        found = float(value) if isinstance(value, int | float | str) else math.nan
+        figure = float(value) if isinstance(value, int | float | str) else math.nan
     except (ValueError, OverflowError):
         return None
-    return found if 0 <= found < math.inf else None
+    return figure if 0 <= figure < math.inf else None
 
 
 def _whole(value: object) -> int:

@@ -20,10 +20,10 @@ class MeasuredSpeeds:
     with rights in it may say what he likes, of its own services. One thread asks."""
 
     def __init__(self, results: Iterable[tuple[str, BenchmarkResult]] = ()) -> None:
-        self._found: defaultdict[tuple[str, Measured], list[BenchmarkResult]] = defaultdict(list)
+        self._results: defaultdict[tuple[str, Measured], list[BenchmarkResult]] = defaultdict(list)
         for namespace, result in results:
             key = result.key
-            self._found[namespace, (key.model, key.runtime, key.settings)].append(result)
+            self._results[namespace, (key.model, key.runtime, key.settings)].append(result)
 
     def of(
         self,
@@ -35,14 +35,14 @@ class MeasuredSpeeds:
     ) -> float | None:
         """Tokens a second of a service's models on such a node, of the slowest; None: not of all of
         them is it known, by a measurement that still counts."""
-        own = [self._found.get((namespace, model), ()) for model in models]
+        own = [self._results.get((namespace, model), ()) for model in models]
         if not own or not all(own):
             return None
         device = DeviceClass.labelled(labels, gpus)
         if device is None:
             return None
-        found = [newest(results, now, device=device) for results in own]
-        speeds = [each.tokens_per_second for each in found if each is not None]
+        measured = [newest(results, now, device=device) for results in own]
+        speeds = [each.tokens_per_second for each in measured if each is not None]
         known = [speed for speed in speeds if speed is not None]
         return min(known) if len(known) == len(models) else None
 
@@ -62,5 +62,5 @@ class ClusterFacts:
     speeds: MeasuredSpeeds = field(default_factory=MeasuredSpeeds)
 
     def service(self, key: ServiceKey) -> tuple[ServiceFacts, PoolFacts | None]:
-        found = self.services.get(key, NO_SERVICE)
-        return found, self.pools.get(found.pool)
+        facts = self.services.get(key, NO_SERVICE)
+        return facts, self.pools.get(facts.pool)

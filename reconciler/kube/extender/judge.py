@@ -63,10 +63,10 @@ class Judge:
         _, demand = wanted
         if args.items is not None:
             nodes = self._sent(args)
-            found = {name: node_misfit(demand, node) for name, node in nodes.items()}
+            misfits = {name: node_misfit(demand, node) for name, node in nodes.items()}
         else:
-            found = self._kept(demand, args.names)
-        judged = ((name, found[name]) for name in args.names if name in found)
+            misfits = self._kept(demand, args.names)
+        judged = ((name, misfits[name]) for name in args.names if name in misfits)
         return {name: misfit for name, misfit in judged if misfit is not None}
 
     def scored(self, args: ExtenderArgs, used: Mapping[str, float], now: float) -> Scored:
@@ -78,12 +78,12 @@ class Judge:
         kept = None if args.items is not None else self._scored.get(key)
         if kept is not None and now - kept[1] < _KEPT_S and kept[0] == used:
             return kept[2]
-        found = self._compared(*wanted, args, used, now)
+        scored = self._compared(*wanted, args, used, now)
         if args.items is None:
             if len(self._scored) >= _MOST_SCORED:
                 self._scored.clear()
-            self._scored[key] = (used, now, found)
-        return found
+            self._scored[key] = (used, now, scored)
+        return scored
 
     def _compared(
         self,
@@ -119,24 +119,26 @@ class Judge:
         return service, pod_demand(args.pod, key, service, pool)
 
     def _kept(self, demand: PodDemand, names: tuple[str, ...]) -> dict[str, NodeMisfit | None]:
-        found = self._misfits.get(demand)
-        if found is None:
+        misfits = self._misfits.get(demand)
+        if misfits is None:
             if len(self._misfits) >= _MOST_KEPT or self._judged >= _MOST_JUDGED:
                 self._misfits.clear()
                 self._judged = 0
-            found = self._misfits[demand] = {}
-        nodes, before = self._facts.nodes, len(found)
+            misfits = self._misfits[demand] = {}
+        nodes, before = self._facts.nodes, len(misfits)
         for name in names:
-            if name not in found and name in nodes:
-                found[name] = node_misfit(demand, nodes[name])
-        self._judged += len(found) - before
-        return found
+            if name not in misfits and name in nodes:
+                misfits[name] = node_misfit(demand, nodes[name])
+        self._judged += len(misfits) - before
+        return misfits
 
     def _sent(self, args: ExtenderArgs) -> dict[str, CandidateNode]:
         """As the scheduler has them, with what we know of our pods there."""
         facts = self._facts
         sent = {n: node_facts(i, facts.pools, self._prefix) for n, i in (args.items or {}).items()}
-        return {n: replace(found, tenants=facts.tenants.get(n, ())) for n, found in sent.items()}
+        return {
+            n: replace(candidate, tenants=facts.tenants.get(n, ())) for n, candidate in sent.items()
+        }
 
     def _speed(
         self,

@@ -20,8 +20,8 @@ _MOST_BYTES = 1 << 20
 
 def utilisation_in(exposition: str) -> float | None:
     """The mean of a node's GPUs, 0 to 1; None: no GPU tells it."""
-    found = [share for share in figures(exposition, GPU_UTILISATION) if 0 <= share <= 1]
-    return statistics.fmean(found) if found else None
+    shares = [share for share in figures(exposition, GPU_UTILISATION) if 0 <= share <= 1]
+    return statistics.fmean(shares) if shares else None
 
 
 class UtilisationReader:
@@ -36,7 +36,7 @@ class UtilisationReader:
     ) -> None:
         self._labelers = labelers
         self._clock = clock
-        self._found: Mapping[str, tuple[float, float]] = {}  # node -> (when, how much)
+        self._readings: Mapping[str, tuple[float, float]] = {}  # node -> (when, how much)
         self._worker = Worker(
             *("utilisation", self.read_all),
             every_s=every_s,
@@ -53,7 +53,7 @@ class UtilisationReader:
     def now(self) -> dict[str, float]:
         """Of the nodes whose labeler answered within the last minute."""
         since = self._clock() - LASTS_S
-        return {node: value for node, (at, value) in self._found.items() if at >= since}
+        return {node: value for node, (at, value) in self._readings.items() if at >= since}
 
     def read_all(self) -> None:
         labelers = self._labelers()
@@ -61,8 +61,8 @@ class UtilisationReader:
             values = dict(zip(labelers, pool.map(_read, labelers.values()), strict=True))
         at = self._clock()
         news = {node: (at, value) for node, value in values.items() if value is not None}
-        kept = {node: found for node, found in self._found.items() if node in labelers}
-        self._found = {**kept, **news}
+        kept = {node: reading for node, reading in self._readings.items() if node in labelers}
+        self._readings = {**kept, **news}
 
 
 def _read(url: str) -> float | None:

@@ -90,8 +90,8 @@ class FactsWatch:
     @property
     def problems(self) -> tuple[str, ...]:
         """Why it is not current."""
-        found = {**self._nodes.problems, **self._ours.problems}
-        return tuple(str(problem) for problem in found.values())
+        problems = {**self._nodes.problems, **self._ours.problems}
+        return tuple(str(problem) for problem in problems.values())
 
     def _look(self) -> None:
         with self._lock:
@@ -111,11 +111,11 @@ class FactsWatch:
             kept.keep(ours)
         pools = self._read_pools(nodes)
         services = {
-            (oid.namespace, found.name): self._of_services.find(
+            (oid.namespace, ref.name): self._of_services.find(
                 oid, (ours.state(oid),), partial(_read, service_facts, ours, oid)
             )
             for oid in ours
-            if oid.kind == "Deployment" and (found := ours.service(oid)) is not None
+            if oid.kind == "Deployment" and (ref := ours.service(oid)) is not None
         }
         alone = ClusterFacts(services=services, pools=pools)
         tenants = _tenants(ours, alone)
@@ -133,20 +133,20 @@ class FactsWatch:
 
     def _read_pools(self, nodes: ObjectSet) -> Mapping[str, PoolFacts]:
         """The same object while they are the same: nodes are compared by it."""
-        found = {
+        pools = {
             oid.name: self._of_pools.find(
                 oid, (nodes.state(oid),), partial(_read, pool_facts, nodes, oid)
             )
             for oid in sorted(nodes)
             if oid.kind == "FleetNode"
         }
-        if found != self._pools:
-            self._pools = found
+        if pools != self._pools:
+            self._pools = pools
         return self._pools
 
     def _speeds(self, ours: ObjectSet) -> MeasuredSpeeds:
         wanted = [o for o in ours if o.kind == "ConfigMap" and o.name.startswith(_BENCHMARK)]
-        found = (
+        results = (
             (
                 oid.namespace,
                 self._results.find(
@@ -155,7 +155,7 @@ class FactsWatch:
             )
             for oid in wanted
         )
-        return MeasuredSpeeds((namespace, result) for namespace, result in found if result)
+        return MeasuredSpeeds((namespace, result) for namespace, result in results if result)
 
     def _result(self, config_map: Manifest) -> BenchmarkResult | None:
         try:
@@ -171,7 +171,7 @@ def _read(read: Callable[..., T], objects: ObjectSet, oid: ObjectId, *more: obje
 
 def _tenants(ours: ObjectSet, facts: ClusterFacts) -> dict[str, tuple[PodDemand, ...]]:
     """Our pods that are on a node."""
-    found: defaultdict[str, list[PodDemand]] = defaultdict(list)
+    tenants: defaultdict[str, list[PodDemand]] = defaultdict(list)
     for oid in sorted(ours):
         if oid.kind != "Pod":
             continue
@@ -179,8 +179,8 @@ def _tenants(ours: ObjectSet, facts: ClusterFacts) -> dict[str, tuple[PodDemand,
         node, key = node_of(pod), service_key(pod)
         if node is not None and key is not None:
             service, pool = facts.service(key)
-            found[node].append(pod_demand(pod, key, service, pool))
-    return {node: tuple(pods) for node, pods in found.items()}
+            tenants[node].append(pod_demand(pod, key, service, pool))
+    return {node: tuple(pods) for node, pods in tenants.items()}
 
 
 def _metrics_url(pod: Manifest) -> tuple[str, str] | None:

@@ -37,12 +37,12 @@ class ExtenderArgs:
 def read_args(body: bytes) -> ExtenderArgs:
     """Raises ValueError: it is none."""
     try:
-        found = orjson.loads(body)  # 1,024 levels: no pod and no node has more
+        content = orjson.loads(body)  # 1,024 levels: no pod and no node has more
     except ValueError as error:
         raise ValueError(f"not JSON: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise ValueError("not an object with Pod, and Nodes or NodeNames")
-    arguments = {key.lower(): value for key, value in found.items()}
+    arguments = {key.lower(): value for key, value in content.items()}
     pod, nodes, names = arguments.get("pod"), arguments.get("nodes"), arguments.get("nodenames")
     if not isinstance(pod, dict):
         raise ValueError("no Pod")
@@ -72,8 +72,8 @@ def _refuse_long(pod: Json, nodes: tuple[str, ...]) -> None:
         raise ValueError(f"a name of {longest} characters, where {_MOST_NAME} are the most")
 
 
-def _of_any_case(found: Json, name: str) -> Any:  # noqa: ANN401 - any JSON
-    return next((value for key, value in found.items() if key.lower() == name), None)
+def _of_any_case(content: Json, name: str) -> Any:  # noqa: ANN401 - any JSON
+    return next((value for key, value in content.items() if key.lower() == name), None)
 
 
 def _by_name(items: object) -> dict[str, Json]:
@@ -105,8 +105,8 @@ def filter_answer(args: ExtenderArgs, misfits: Mapping[str, NodeMisfit]) -> byte
     )
 
 
-def prioritize_answer(names: Iterable[str], found: Sequence[int]) -> bytes:
-    pairs = zip(names, found, strict=True)
+def prioritize_answer(names: Iterable[str], scores: Sequence[int]) -> bytes:
+    pairs = zip(names, scores, strict=True)
     return to_json([{"Host": name, "Score": score} for name, score in pairs])
 
 

@@ -77,8 +77,8 @@ class ListingObserver:
         def listed(kind: OwnedKind) -> list[Manifest]:
             try:
                 chosen = "" if self._others and kind.group == GROUP else selector(fleet)
-                found = pace.run(lambda: self._api.list(kind, selector=chosen))
-                return list(found.items)
+                manifests = pace.run(lambda: self._api.list(kind, selector=chosen))
+                return list(manifests.items)
             except NotFound:
                 if kind.group == GROUP:
                     missing.append(kind.kind)
@@ -86,8 +86,8 @@ class ListingObserver:
 
         with ThreadPoolExecutor(READERS, "look") as pool:
             parent = pool.submit(self._api.get, parent_id(fleet))
-            found = [manifest for each in pool.map(listed, KINDS) for manifest in each]
-            objects = ObjectSet({id_of(manifest): manifest for manifest in found})
+            manifests = [manifest for each in pool.map(listed, KINDS) for manifest in each]
+            objects = ObjectSet({id_of(manifest): manifest for manifest in manifests})
             ours = _of(objects, fleet, Memo())
             others = {oid: o for oid, o in objects.items() if oid.group == GROUP}
             return Snapshot(ours, parent.result(), tuple(sorted(missing)), others, _slices(objects))
@@ -139,8 +139,8 @@ class WatchingObserver:
             return {}
         if self._watched is not None:
             return self._watched() or {}
-        found = (self._api.list(kind).items for kind in KINDS if kind.group == GROUP)
-        return {id_of(o): o for each in found for o in each}
+        lists = (self._api.list(kind).items for kind in KINDS if kind.group == GROUP)
+        return {id_of(o): o for each in lists for o in each}
 
     def _following(self, fleet: str) -> InformerCache:
         if self._cache is None or fleet != self._fleet:
@@ -159,12 +159,12 @@ class WatchingObserver:
         """Waits for the first lists, until they are here or cannot be had."""
         deadline = monotonic() + FIRST_S
         with self._news:
-            while (found := cache.objects()) is None and not _is_lost(cache):
+            while (objects := cache.objects()) is None and not _is_lost(cache):
                 left_s = deadline - monotonic()
                 if left_s <= 0:
                     break
                 self._news.wait(min(0.5, left_s))
-            return found
+            return objects
 
 
 def _of(objects: ObjectSet, fleet: str, known: Memo[ObjectId, bool]) -> ObjectSet:

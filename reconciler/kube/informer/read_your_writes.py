@@ -58,10 +58,10 @@ class ReadYourWritesApi(ApiServer):
         dry_run: bool = False,
         subresource: str = "",
     ) -> dict[str, Any]:
-        found = super().apply(
+        answer = super().apply(
             manifest, manager=manager, force=force, dry_run=dry_run, subresource=subresource
         )
-        return self._note(found, dry_run)
+        return self._note(answer, dry_run)
 
     def patch(
         self,
@@ -72,20 +72,20 @@ class ReadYourWritesApi(ApiServer):
         subresource: str = "",
         manager: str = MANAGER,
     ) -> dict[str, Any]:
-        found = super().patch(
+        answer = super().patch(
             oid, operations, dry_run=dry_run, subresource=subresource, manager=manager
         )
-        return self._note(found, dry_run)
+        return self._note(answer, dry_run)
 
     def delete(self, oid: ObjectId, *, uid: str, propagation: str = "Background") -> None:
         super().delete(oid, uid=uid, propagation=propagation)
         self._keep(oid, None, 0, uid)
 
-    def _note(self, found: dict[str, Any], dry_run: bool) -> dict[str, Any]:
-        if not dry_run and "metadata" in found:
-            uid = found["metadata"]["uid"]
-            self._keep(id_of(found), packed(found).smaller(), version_of(found), uid)
-        return found
+    def _note(self, answer: dict[str, Any], dry_run: bool) -> dict[str, Any]:
+        if not dry_run and "metadata" in answer:
+            uid = answer["metadata"]["uid"]
+            self._keep(id_of(answer), packed(answer).smaller(), version_of(answer), uid)
+        return answer
 
     def _keep(self, oid: ObjectId, written: Packed | None, version: int, uid: str) -> None:
         """And drop what is too old: one pass may write for minutes."""

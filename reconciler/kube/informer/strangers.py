@@ -22,15 +22,15 @@ class Strangers:
 
     def __init__(self, api: ApiServer, own: Collection[ObjectId]) -> None:
         self._api, self._own = api, own
-        self._found: dict[ObjectId, Manifest | None] = {}
+        self._objects: dict[ObjectId, Manifest | None] = {}
 
     def under(self, names: Iterable[ObjectId]) -> dict[ObjectId, Manifest]:
         """What is there under some of these names. Raises ClusterError."""
         asked = tuple(oid for oid in names if oid not in self._own)
-        unknown = [oid for oid in asked if oid not in self._found]
+        unknown = [oid for oid in asked if oid not in self._objects]
         if unknown:
-            self._found |= dict.fromkeys(unknown) | _read(self._api, unknown)
-        return {oid: found for oid in asked if (found := self._found[oid]) is not None}
+            self._objects |= dict.fromkeys(unknown) | _read(self._api, unknown)
+        return {oid: live for oid in asked if (live := self._objects[oid]) is not None}
 
 
 def _read(api: ApiServer, names: Collection[ObjectId]) -> dict[ObjectId, Manifest]:

@@ -72,9 +72,9 @@ class Remains:
 def remaining(api: ApiServer) -> Remains:
     """The fleets' documents and everything created for them. Raises ClusterError."""
     rows = sorted(OWNED_KINDS.values(), key=lambda row: -row.stage)
-    found = [live for row in rows if row != _DEFINITION for live in _of_fleets(api, row)]
-    uids = tuple(str(live["metadata"]["uid"]) for live in found)
-    return Remains(tuple(map(id_of, found)), uids, not all(map(_is_idle_document, found)))
+    leftover = [live for row in rows if row != _DEFINITION for live in _of_fleets(api, row)]
+    uids = tuple(str(live["metadata"]["uid"]) for live in leftover)
+    return Remains(tuple(map(id_of, leftover)), uids, not all(map(_is_idle_document, leftover)))
 
 
 def _is_idle_document(live: Manifest) -> bool:

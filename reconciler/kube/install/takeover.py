@@ -84,7 +84,7 @@ class ForeignInstallation:
     def misfits(self) -> tuple[Misfit, ...]:
         """Everything in `spec` and `metadata` that would be lost or refused, by object. A status is
         rebuilt by its reconciler."""
-        return tuple(misfit for found in self.objects for misfit in misfits_of(found))
+        return tuple(misfit for foreign in self.objects for misfit in misfits_of(foreign))
 
 
 def held(api: ApiServer) -> ForeignInstallation:
@@ -102,10 +102,10 @@ def held(api: ApiServer) -> ForeignInstallation:
     return ForeignInstallation(tuple(definitions), tuple(objects))
 
 
-def misfits_of(found: Manifest) -> Iterator[Misfit]:
+def misfits_of(live: Manifest) -> Iterator[Misfit]:
     """What our schema finds wrong in one object as its author wrote it."""
-    oid = id_of(found)
-    for mistake in explain(validator(found["kind"]), document(found)):
+    oid = id_of(live)
+    for mistake in explain(validator(live["kind"]), document(live)):
         yield Misfit(oid, mistake.field or "it", mistake.message)
 
 
@@ -120,12 +120,12 @@ def signs(live: Manifest, now: float) -> Iterator[Alive]:
     return _SIGNS[live["kind"]](live, now)
 
 
-def write_backup(folder: Path, cluster: str, found: ForeignInstallation) -> Path:
+def write_backup(folder: Path, cluster: str, installation: ForeignInstallation) -> Path:
     """Every definition and object, in a form for `kubectl apply --server-side -f`; durable when
     this returns. Raises OSError."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     path = folder / f"fleet-takeover-{re.sub(r'[^A-Za-z0-9_.-]', '-', cluster)}-{stamp}.yaml"
-    manifests = [_plain(m) for m in (*found.definitions, *found.objects)]
+    manifests = [_plain(m) for m in (*installation.definitions, *installation.objects)]
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(handle, "w", encoding="utf-8") as file:
         file.write(dump_all(manifests))

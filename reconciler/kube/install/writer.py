@@ -54,19 +54,19 @@ class Foreign:
 
 def knows_admission(api: ApiServer) -> bool:
     """Whether the server has ValidatingAdmissionPolicy (Kubernetes 1.30 and later)."""
-    found = api.raw("GET", _POLICIES)
-    resources = found.get("resources", ()) if isinstance(found, dict) else ()
+    answer = api.raw("GET", _POLICIES)
+    resources = answer.get("resources", ()) if isinstance(answer, dict) else ()
     return any(row.get("name") == "validatingadmissionpolicies" for row in resources)
 
 
 def foreign(api: ApiServer, manifests: Iterable[Manifest]) -> tuple[Foreign, ...]:
     """Objects in the way. A namespace may belong to anyone."""
-    found = []
+    strangers = []
     for manifest in manifests:
         live = api.get(id_of(manifest))
         if live is not None and not is_ours(live) and live["kind"] != "Namespace":
-            found.append(Foreign(id_of(live), owner_of(live)))
-    return tuple(found)
+            strangers.append(Foreign(id_of(live), owner_of(live)))
+    return tuple(strangers)
 
 
 def is_ours(live: Manifest) -> bool:
@@ -203,10 +203,10 @@ def agents_of(api: ApiServer) -> tuple[str, ...]:
     selector = f"{MANAGED_BY_LABEL}={MANAGER},{NODE_LABEL}"
     kind = SERVED_KINDS["", "ServiceAccount"]
     try:
-        found = api.list(kind, selector=selector, namespace=SYSTEM_NAMESPACE).items
+        leases = api.list(kind, selector=selector, namespace=SYSTEM_NAMESPACE).items
     except NotFound:
         return ()
-    return tuple(sorted(item["metadata"]["labels"][NODE_LABEL] for item in found))
+    return tuple(sorted(item["metadata"]["labels"][NODE_LABEL] for item in leases))
 
 
 def agent_objects(nodes: Sequence[str]) -> tuple[ObjectId, ...]:

@@ -276,10 +276,10 @@ class Holder:
 
     def _read(self) -> dict[str, Any] | None:
         try:
-            found: dict[str, Any] = self._call("GET", LEASE.path(self._namespace, self._name))
+            lease: dict[str, Any] = self._call("GET", LEASE.path(self._namespace, self._name))
         except NotFound:
             return None
-        return found
+        return lease
 
     def _create(self, spec: Mapping[str, Any] | None = None) -> dict[str, Any]:
         lease = {

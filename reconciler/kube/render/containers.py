@@ -140,13 +140,13 @@ def every_pod(subject: Subject) -> dict[str, Any]:
 def _mounts(subject: Subject) -> list[dict[str, Any]]:
     """Models and files are read-only; what a command links to is mounted under its name."""
     command = subject.command
-    found: list[dict[str, Any]] = [
+    mounts: list[dict[str, Any]] = [
         _MODELS,
         {"name": "workload", "mountPath": WORKLOAD},
         _TMP,
     ]
     if config_name(subject):
-        found += [
+        mounts += [
             {
                 "name": "files",
                 "mountPath": f"{WORKLOAD}/{name}",
@@ -159,13 +159,13 @@ def _mounts(subject: Subject) -> list[dict[str, Any]]:
         f"{MODELS}/{ready_folder(m)}": ready_folder(m) for m in subject.placed.workload.models
     }
     linked = {n: by_path[to] for n, to in sorted(command.links.items()) if to in by_path}
-    found += [_of_models(f"{WORKLOAD}/{name}", folder) for name, folder in linked.items()]
+    mounts += [_of_models(f"{WORKLOAD}/{name}", folder) for name, folder in linked.items()]
     # the entries of such a folder are links out of it, `../../sha256/...`
     stores = {normpath(f"{WORKLOAD}/{name}/../../{STORED}") for name in linked}
-    found += [_of_models(path, STORED) for path in sorted(stores)]
+    mounts += [_of_models(path, STORED) for path in sorted(stores)]
     if subject.placed.workload.devices > 1:
-        found.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108 - a volume of its own
-    return found
+        mounts.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108 - a volume of its own
+    return mounts
 
 
 def _of_models(path: str, folder: str) -> dict[str, Any]:

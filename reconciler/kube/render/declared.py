@@ -26,8 +26,8 @@ def declared(desired: Desired, cluster: str) -> tuple[Resource, ...]:
         for name in service.model_names
     }
     models = [model for ref in refs if (model := fleet.get(Model, ref))]
-    found = [*fleet.all(FleetPolicy), *nodes, *models, *services]
-    return tuple(sorted(found, key=lambda thing: thing.ref))
+    objects = [*fleet.all(FleetPolicy), *nodes, *models, *services]
+    return tuple(sorted(objects, key=lambda thing: thing.ref))
 
 
 def manifest_of(thing: Resource) -> Manifest:

@@ -65,8 +65,8 @@ def _unsized(subject: Subject, template: dict[str, Any]) -> dict[str, Any]:
 
 def _needs(workload: Workload) -> dict[str, str]:
     """Bytes a pod takes of each pool and the pool's budget; empty if unknown."""
-    found = {need.pool: [need.bytes, need.budget_bytes] for need in workload.needs}
-    return {NEEDS_ANNOTATION: _json(found)} if found else {}
+    by_pool = {need.pool: [need.bytes, need.budget_bytes] for need in workload.needs}
+    return {NEEDS_ANNOTATION: _json(by_pool)} if by_pool else {}
 
 
 def _json(value: object) -> str:

@@ -26,8 +26,8 @@ def files_of(desired: Desired, clusters: Collection[str], url: str | None) -> di
     files = {}
     for cluster in clusters or clusters_of(desired):
         of_service: defaultdict[ObjectRef, list[Manifest]] = defaultdict(list)
-        for found in placed(desired, cluster, url):
-            of_service[found.workload.ref] += render(found)
+        for service in placed(desired, cluster, url):
+            of_service[service.workload.ref] += render(service)
         for manifest in published(desired, cluster):
             if ref := service_of(manifest):
                 of_service[ref].append(manifest)
@@ -47,22 +47,22 @@ def warnings_of(
     desired: Desired, clusters: Collection[str], url: str | None
 ) -> tuple[Finding, ...]:
     """Warnings about what will not work, each once."""
-    found = (
+    findings = (
         finding
         for cluster in clusters or clusters_of(desired)
         for one in placed(desired, cluster, url)
         for finding in unreachable_models(one)
     )
-    return _distinct(found)
+    return _distinct(findings)
 
 
 def clusters_of(desired: Desired) -> Sequence[str]:
     """Every cluster that the fleet's nodes name."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in desired.fleet.all(FleetNode):
         cluster = cluster_of(node)
-        found |= {cluster} if cluster else set(node.spec.agent.clusters if node.spec.agent else ())
-    return sorted(found)
+        names |= {cluster} if cluster else set(node.spec.agent.clusters if node.spec.agent else ())
+    return sorted(names)
 
 
 def _path(cluster: str, ref: ObjectRef) -> str:

@@ -42,13 +42,13 @@ def selector(placed: PlacedService) -> dict[str, str]:
 def metadata(
     placed: PlacedService, name: str, annotations: dict[str, str] | None = None
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "name": name,
         "namespace": placed.workload.ref.namespace,
         "labels": labels(placed),
     }
     notes = {**(annotations or {}), **_forced(placed)}
-    return found | ({"annotations": notes} if notes else {})
+    return fields | ({"annotations": notes} if notes else {})
 
 
 def _forced(placed: PlacedService) -> dict[str, str]:

@@ -62,14 +62,14 @@ def placed(desired: Desired, cluster: str, url: str | None = None) -> tuple[Plac
     return tuple(sorted(made, key=lambda p: p.workload.ref))
 
 
-def unreachable_models(found: PlacedService) -> tuple[Finding, ...]:
+def unreachable_models(service: PlacedService) -> tuple[Finding, ...]:
     """Models of the repository that pods cannot fetch: a warning each."""
-    source = found.repository
+    source = service.repository
     return tuple(
         Finding(
             "ModelNotReachable",
-            ObjectRef("Model", found.workload.ref.namespace, declared_name(model.name)),
-            "spec.source" if model in found.workload.models else "spec.mmproj",
+            ObjectRef("Model", service.workload.ref.namespace, declared_name(model.name)),
+            "spec.source" if model in service.workload.models else "spec.mmproj",
             "pods fetch it from the fleet's git URL, and "
             + (
                 f"{model.source} is not committed; commit and push it"
@@ -77,7 +77,7 @@ def unreachable_models(found: PlacedService) -> tuple[Finding, ...]:
                 else "none is known: name the fleet by its URL (-C URL), or use another source"
             ),
         )
-        for model in found.workload.model_files
+        for model in service.workload.model_files
         if in_repository(model.source) and (source is None or model.source not in source.commits)
     )
 

@@ -18,10 +18,10 @@ _FORM = re.compile(r"([+-]?[0-9]*\.?[0-9]+|[0-9]+\.)([A-Za-z]{0,2})")
 
 def canonical(stated: int | float | str) -> str:
     """`0.5` is `500m`, `4096Mi` is `4Gi`. Text of another form stays: the server judges it."""
-    found = _FORM.fullmatch(str(stated).strip())
-    if found is None:
+    match = _FORM.fullmatch(str(stated).strip())
+    if match is None:
         return str(stated)
-    number, suffix = Decimal(found[1]), found[2]
+    number, suffix = Decimal(match[1]), match[2]
     if suffix in _BINARY[1:]:
         number *= Decimal(1024) ** _BINARY.index(suffix)
         return binary(int(number)) if number == int(number) else str(stated)
@@ -46,10 +46,10 @@ def mebibytes(count: int) -> str:
 
 def value_of(stated: int | float | str) -> Decimal | None:
     """The amount; None for text of another form."""
-    found = _FORM.fullmatch(str(stated).strip())
-    if found is None:
+    match = _FORM.fullmatch(str(stated).strip())
+    if match is None:
         return None
-    number, suffix = Decimal(found[1]), found[2]
+    number, suffix = Decimal(match[1]), match[2]
     if suffix in _BINARY[1:]:
         return number * Decimal(1024) ** _BINARY.index(suffix)
     return number.scaleb(_DECIMAL[suffix]) if suffix in _DECIMAL else None

@@ -79,11 +79,11 @@ class ObjectRenderer:
         self._documents.keep({thing.ref for thing in things})
         objects: dict[ObjectId, Packed] = {}
         renders: dict[ObjectRef, str] = {}
-        for found in here:
-            rendered = self._render(fleet, found)
+        for placed_service in here:
+            rendered = self._render(fleet, placed_service)
             objects |= rendered.objects
-            renders |= {found.workload.ref: rendered.digest} if rendered.digest else {}
-        refs = {found.workload.ref for found in here}
+            renders |= {placed_service.workload.ref: rendered.digest} if rendered.digest else {}
+        refs = {placed_service.workload.ref for placed_service in here}
         self._rendered.keep(refs)
         own = {ref.label for ref in refs}
         services = [s for s in published(desired, self.cluster) if _label(s) not in own]
@@ -106,18 +106,18 @@ class ObjectRenderer:
             thing.ref, (fleet, Same(thing)), lambda: self._packed(fleet, manifest_of(thing))
         )
 
-    def _render(self, fleet: str, found: PlacedService) -> _Rendered:
+    def _render(self, fleet: str, service: PlacedService) -> _Rendered:
         """Cached while its inputs are unchanged. Objects of unchanged files are identical, in a new
         revision too."""
 
         def rendered() -> _Rendered:
-            made = render(found)
+            made = render(service)
             objects = {id_of(child): self._packed(fleet, child) for child in made}
             return _Rendered(objects, _digest_of(made))
 
-        documents = (found.service, found.node, *found.models.values())
-        given = (fleet, found.policy, found.repository, found.workload, *map(Same, documents))
-        return self._rendered.find(found.workload.ref, given, rendered)
+        documents = (service.service, service.node, *service.models.values())
+        given = (fleet, service.policy, service.repository, service.workload, *map(Same, documents))
+        return self._rendered.find(service.workload.ref, given, rendered)
 
     def _packed(self, fleet: str, manifest: Manifest) -> Packed:
         made = packed(labelled(manifest, fleet))
@@ -126,8 +126,8 @@ class ObjectRenderer:
 
 def fleet_name(desired: Desired) -> str:
     """The Fleet's name, the identity of our objects in clusters; empty if none is declared."""
-    found = desired.fleet.all(FleetPolicy)
-    return found[0].metadata.name if found else ""
+    policies = desired.fleet.all(FleetPolicy)
+    return policies[0].metadata.name if policies else ""
 
 
 def _incomplete(desired: Desired, cluster: str) -> str:

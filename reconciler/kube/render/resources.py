@@ -26,8 +26,8 @@ def resources(subject: Subject) -> dict[str, Any]:
             requests[name] = limits[name] = requests.get(name) or limits[name]
     if "memory" not in requests and (memory := _memory(subject)):
         requests["memory"] = _at_most(memory, limits.get("memory"))
-    found = {"requests": requests, "limits": limits}
-    return {part: dict(sorted(values.items())) for part, values in found.items() if values}
+    amounts = {"requests": requests, "limits": limits}
+    return {part: dict(sorted(values.items())) for part, values in amounts.items() if values}
 
 
 def device_name(subject: Subject) -> str | None:

@@ -16,21 +16,21 @@ def onto_pool(subject: Subject) -> dict[str, Any]:
     selected by affinity: `spec.nodeName` would bypass the scheduler, which knows the free
     resources; who names it knows its hardware."""
     pool = subject.placed.workload.pool
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if pool is None:
-        return found
+        return fields
     if pool.node_selector:
-        found["nodeSelector"] = dict(sorted(pool.node_selector.items()))
+        fields["nodeSelector"] = dict(sorted(pool.node_selector.items()))
     if pool.node_name:
         field = {"key": "metadata.name", "operator": "In", "values": [pool.node_name]}
-        found["affinity"] = required([{"matchFields": [field]}])
+        fields["affinity"] = required([{"matchFields": [field]}])
     elif terms := label_terms(subject):
-        found["affinity"] = required(terms)
+        fields["affinity"] = required(terms)
     if keys := _taints(subject):
-        found["tolerations"] = [
+        fields["tolerations"] = [
             {"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in keys
         ]
-    return found
+    return fields
 
 
 def spread(subject: Subject) -> dict[str, Any]:

@@ -45,14 +45,14 @@ def models_volume(subject: Subject) -> dict[str, Any]:
 
 def volumes(subject: Subject) -> list[dict[str, Any]]:
     """Of a serving pod. Its root file systems are read-only: these are all it can write to."""
-    found = [
+    mounted = [
         models_volume(subject),
         {"name": "workload", "emptyDir": {}},
         {"name": "tmp", "emptyDir": {}},
     ]
     if name := config_name(subject):
-        found.append({"name": "files", "configMap": {"name": name}})
+        mounted.append({"name": "files", "configMap": {"name": name}})
     if subject.placed.workload.devices > 1:
         # Processes of several devices talk through it, and a container has 64 MiB of it else.
-        found.append({"name": "shm", "emptyDir": {"medium": "Memory"}})
-    return found
+        mounted.append({"name": "shm", "emptyDir": {"medium": "Memory"}})
+    return mounted

@@ -49,7 +49,7 @@ def instances(
     """One instance per Deployment that runs a service, sorted by ref; suspended ones run nothing.
     `sources`: where each service was declared when it was last applied."""
     known, objects = known or Running(), ObjectSet.of(objects)
-    found, by_hand = {}, {}
+    by_ref, by_hand = {}, {}
     for oid in objects:
         ref = objects.ref(oid)
         if oid.kind == "InferenceService":
@@ -61,25 +61,25 @@ def instances(
         make = partial(_instance, target, objects, oid, want, source, known)
         instance = known.instances.find(oid, (objects.state(oid), want, source), make)
         if not instance.inputs.get("suspended"):
-            found[ref] = instance
+            by_ref[ref] = instance
     for memo in (known.declared, known.instances):
         memo.keep(objects)
     known.by_hand.keep(objects)
-    return tuple(_with_overrides(found[ref], by_hand.get(ref, {})) for ref in sorted(found))
+    return tuple(_with_overrides(by_ref[ref], by_hand.get(ref, {})) for ref in sorted(by_ref))
 
 
 def explained(
-    found: Iterable[Instance],
+    running: Iterable[Instance],
     objects: Mapping[ObjectId, Manifest],
     pods: Mapping[ObjectRef, tuple[Manifest, ...]],
     known: Running | None = None,
 ) -> tuple[Instance, ...]:
     """The same; those that are not ready explained by their Jobs and pods."""
-    found, outlooks = tuple(found), (known or Running()).outlooks
-    troubled = frozenset(instance.ref for instance in found if not instance.ready)
+    running, outlooks = tuple(running), (known or Running()).outlooks
+    troubled = frozenset(instance.ref for instance in running if not instance.ready)
     outlooks.keep(troubled)
     if not troubled:
-        return found
+        return running
     objects = ObjectSet.of(objects)
     standing = defaultdict[ObjectRef, list[ObjectId]](list)
     for oid in objects:
@@ -92,7 +92,7 @@ def explained(
         readiness = outlooks.find(of.ref, given, partial(_outlook, objects, oids, its_pods))
         return replace(of, reason=readiness.reason, message=readiness.message)
 
-    return tuple(i if i.ready else with_reason(i) for i in found)
+    return tuple(i if i.ready else with_reason(i) for i in running)
 
 
 def _outlook(objects: ObjectSet, oids: list[ObjectId], pods: tuple[Manifest, ...]) -> Outlook:
@@ -117,8 +117,8 @@ def _by_hand(live: Manifest) -> Mapping[str, str]:
     annotations = {"hold": HOLD_ANNOTATION, "prune": PRUNE_ANNOTATION}
     if set(annotations.values()).isdisjoint(live["metadata"].get("annotations") or ()):
         return {}
-    found = {word: put_by_others(live, annotation) for word, annotation in annotations.items()}
-    return {word: value for word, value in found.items() if value is not None}
+    stated = {word: put_by_others(live, annotation) for word, annotation in annotations.items()}
+    return {word: value for word, value in stated.items() if value is not None}
 
 
 def _instance(

@@ -59,10 +59,10 @@ def _is_on_its_way(pod: Manifest) -> bool:
 
 def models_of(jobs: Iterable[Manifest], pods: Iterable[Manifest]) -> Readiness | None:
     """The state of the download Jobs; None if there are none."""
-    found = [readiness(job) for job in jobs]
-    if not found:
+    states = [readiness(job) for job in jobs]
+    if not states:
         return None
-    worst = min(found, key=lambda r: _WORST_FIRST.index(r.progress))
+    worst = min(states, key=lambda r: _WORST_FIRST.index(r.progress))
     if worst.progress is not Progress.FAILED and worst.reason != "JobRunning":
         return worst
     failure = trouble(p for p in pods if _is_of_job(p))

@@ -51,17 +51,17 @@ class PodReader:
         if not troubled and not self._leaving:
             return NO_PODS
         try:
-            found = self._source(fleet, {*troubled, *self._leaving})
+            by_service = self._source(fleet, {*troubled, *self._leaving})
         except Denied as error:
             log.debug("why services are not ready is not known: %s", error)
             self._leaving = frozenset()  # no answer will come: none is awaited
             return NO_PODS
         except ClusterError as error:
             return PodsFound(left=dict.fromkeys(self._leaving, f"perhaps still there: {error}"))
-        alive = {ref: _alive(found.get(ref, ())) for ref in self._leaving}
+        alive = {ref: _alive(by_service.get(ref, ())) for ref in self._leaving}
         left = {ref: _names_text(names) for ref, names in alive.items() if names}
         self._leaving = frozenset(left)
-        return PodsFound({ref: pods for ref, pods in found.items() if ref in troubled}, left)
+        return PodsFound({ref: pods for ref, pods in by_service.items() if ref in troubled}, left)
 
 
 def _alive(pods: Iterable[Manifest]) -> list[str]:

@@ -82,12 +82,12 @@ class FollowedPods:
 
 
 def _of(refs: Collection[ObjectRef], pods: Iterable[Manifest]) -> Pods:
-    found: defaultdict[ObjectRef, list[Manifest]] = defaultdict(list)
+    by_ref: defaultdict[ObjectRef, list[Manifest]] = defaultdict(list)
     for pod in pods:
         ref = service_of(pod)
         if ref is not None and ref in refs and not is_benchmark(pod) and _is_of_ours(pod):
-            found[ref].append(pod)
-    return {ref: tuple(of) for ref, of in found.items()}
+            by_ref[ref].append(pod)
+    return {ref: tuple(of) for ref, of in by_ref.items()}
 
 
 def _is_of_ours(pod: Manifest) -> bool:

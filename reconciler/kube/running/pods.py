@@ -93,11 +93,11 @@ def _list(value: Any) -> list[Any]:  # noqa: ANN401 - a value of JSON
 
 def trouble(pods: Iterable[Manifest]) -> PodTrouble | None:
     """The one thing that tells most of what is wrong with some pods; None: nothing is known."""
-    found = sorted(
+    troubles = sorted(
         ((t.weight, _name(pod), t) for pod in pods for t in _of_pod(pod)),
         key=lambda f: (-f[0], f[1]),
     )
-    return found[0][2] if found else None
+    return troubles[0][2] if troubles else None
 
 
 def _of_pod(pod: Manifest) -> Iterator[PodTrouble]:

@@ -39,7 +39,7 @@ class PoolNodes:
             if w.pool is not None and w.pool.node_selector
         }
         try:
-            found = [
+            reasons = [
                 f"no node there has what {node} selects ({selector})"
                 for node, selector in sorted(asked.items())
                 if not self._has(selector)
@@ -47,7 +47,7 @@ class PoolNodes:
         except ClusterError as error:  # also without the right to: the pass goes on
             log.debug("whether pools select any node is not known: %s", error)
             return ""
-        return "; ".join(found) + ": pods wait until one does" if found else ""
+        return "; ".join(reasons) + ": pods wait until one does" if reasons else ""
 
     def _has(self, selector: str) -> bool:
         now = self._clock()
@@ -74,10 +74,10 @@ def selecting_none(api: ApiServer, nodes: Iterable[FleetNode]) -> Iterator[Findi
 def _has_any(api: ApiServer, selector: str) -> bool:
     query = {"labelSelector": selector, "limit": "1"}
     answer = api.raw("GET", _NODES.path(), query=query)
-    found = answer.get("items") if isinstance(answer, dict) else None
-    if not isinstance(found, list):  # a login page, for example
+    items = answer.get("items") if isinstance(answer, dict) else None
+    if not isinstance(items, list):  # a login page, for example
         raise Unreachable(f"cluster {api.name} answers with something else than a list of Nodes")
-    return bool(found)
+    return bool(items)
 
 
 def _selector(labels: Mapping[str, str]) -> str:

@@ -71,19 +71,19 @@ def ready_pods(slice_: Manifest) -> Iterator[tuple[str, str]]:
 
 def read_answer(exposition: str) -> PodAnswer | None:
     """The speed of a companion's pod, over all of its models. None: it makes no sense."""
-    found = figures(exposition, _METRIC)
-    total = sum(found)
-    if not math.isfinite(total) or total > _MOST_SPEED or any(speed < 0 for speed in found):
+    values = figures(exposition, _METRIC)
+    total = sum(values)
+    if not math.isfinite(total) or total > _MOST_SPEED or any(speed < 0 for speed in values):
         return None
-    return PodAnswer(total if found else None)
+    return PodAnswer(total if values else None)
 
 
 def speed_of(pods: Iterable[str], answers: Mapping[str, PodAnswer]) -> float | None:
     """The speed of a service by its pods' answers, in tenths. Without the answer of one it is not
     known: the sum of the others would be too little."""
-    found = [answers.get(name) for name in pods]
-    known = [a.speed for a in found if a is not None and a.speed is not None]
-    return round(sum(known), 1) if known and None not in found else None
+    answers_of_pods = [answers.get(name) for name in pods]
+    known = [a.speed for a in answers_of_pods if a is not None and a.speed is not None]
+    return round(sum(known), 1) if known and None not in answers_of_pods else None
 
 
 def own_speeds(live: Manifest) -> Speeds:
@@ -113,7 +113,7 @@ def _key(node: str) -> str:
 def _address(text: object) -> str | None:
     """As the host of a URL. None: an address that no pod has."""
     try:
-        found = ipaddress.ip_address(str(text))
+        address = ipaddress.ip_address(str(text))
     except ValueError:
         return None
-    return f"[{found}]" if found.version == 6 else str(found)
+    return f"[{address}]" if address.version == 6 else str(address)

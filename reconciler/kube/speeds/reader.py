@@ -129,8 +129,8 @@ class PodSpeeds(Listener):
                 if not self._may_go_on():
                     return
                 pods = [pod for ref in refs for pod in _pods_of(ref, services[ref])]
-                found = zip(pods, pool.map(self._ask, pods), strict=True)
-                self._keep((pod, answer) for pod, answer in found if answer is not None)
+                answered = zip(pods, pool.map(self._ask, pods), strict=True)
+                self._keep((pod, answer) for pod, answer in answered if answer is not None)
                 for ref in refs:
                     if not self._may_go_on():  # asking takes a while
                         return
@@ -166,8 +166,10 @@ class PodSpeeds(Listener):
             ref = observed.slices.service(oid)
             if ref is not None and ref in pools and ref in written:
                 given = (observed.slices.state(oid),)
-                found = self._pods.find(oid, given, partial(_ready_pods, observed.slices, oid))
-                pods[ref] = {**dict(found), **pods[ref]}
+                service_pods = self._pods.find(
+                    oid, given, partial(_ready_pods, observed.slices, oid)
+                )
+                pods[ref] = {**dict(service_pods), **pods[ref]}
         there = {ref: ServicePods(pools[ref], each) for ref, each in pods.items() if each}
         gone = {ref: ServicePods() for ref, speed in written.items() if speed and ref not in there}
         return there | gone
@@ -186,7 +188,7 @@ class PodSpeeds(Listener):
         }
         self._failed = {ref: why for ref, why in self._failed.items() if ref in services}
         pods = {pod for ref, service in services.items() for pod in _pods_of(ref, service)}
-        self._answers = {pod: found for pod, found in self._answers.items() if pod in pods}
+        self._answers = {pod: answered for pod, answered in self._answers.items() if pod in pods}
 
     # Asking.
 
@@ -197,14 +199,16 @@ class PodSpeeds(Listener):
         body = scrape(url, within_s=_WITHIN_S, most_bytes=_MOST_BYTES)
         return None if body is None else read_answer(body)
 
-    def _keep(self, found: Iterable[tuple[_Pod, PodAnswer]]) -> None:
+    def _keep(self, answered: Iterable[tuple[_Pod, PodAnswer]]) -> None:
         at = self._clock()
-        self._answers |= {pod: (at, answer) for pod, answer in found}
+        self._answers |= {pod: (at, answer) for pod, answer in answered}
 
     def _speed(self, ref: ObjectRef, service: ServicePods) -> float | None:
         since = self._clock() - LASTS_S
-        found = {pod.name: self._answers.get(pod) for pod in _pods_of(ref, service)}
-        fresh = {name: answer[1] for name, answer in found.items() if answer and answer[0] >= since}
+        answers = {pod.name: self._answers.get(pod) for pod in _pods_of(ref, service)}
+        fresh = {
+            name: answer[1] for name, answer in answers.items() if answer and answer[0] >= since
+        }
         return speed_of(service.pods, fresh)
 
     # Writing.

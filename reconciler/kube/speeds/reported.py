@@ -13,8 +13,8 @@ from reconciler.kube.objects import Manifest, ObjectId, ref_of
 def reported_speeds(documents: Mapping[ObjectId, Manifest]) -> dict[ObjectRef, float]:
     """The tokens that the pods of each service write a second; of those that are said."""
     services = (oid for oid in documents if oid.kind == "InferenceService")
-    found = ((ref_of(oid), [*_speeds(documents[oid])]) for oid in services)
-    return {ref: math.fsum(speeds) for ref, speeds in found if speeds}
+    by_ref = ((ref_of(oid), [*_speeds(documents[oid])]) for oid in services)
+    return {ref: math.fsum(speeds) for ref, speeds in by_ref if speeds}
 
 
 def _speeds(live: Manifest) -> Iterator[float]:

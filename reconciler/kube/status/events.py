@@ -126,14 +126,14 @@ class EventWriter:
         be found."""
         written = 0
         for happening in happened:
-            found = live.get(happening.ref)
-            if found is None:
+            subject = live.get(happening.ref)
+            if subject is None:
                 continue
             if written >= MOST_AT_ONCE:
                 _log.info("more happened than is worth %d events; the log has it", MOST_AT_ONCE)
                 break
             now = timestamp(time.time(), "microseconds")
-            written += self._write(event(happening, found, self._instance, now))
+            written += self._write(event(happening, subject, self._instance, now))
         return written
 
     def _write(self, made: Mapping[str, Any]) -> bool:
@@ -162,10 +162,10 @@ class EventWriter:
         """Increase the count of the existing event."""
         name, namespace = made["metadata"]["name"], made["metadata"]["namespace"]
         oid = ObjectId("events.k8s.io", "Event", namespace, name)
-        found = self._api.get(oid)
-        if found is None:  # it has expired just now
+        event = self._api.get(oid)
+        if event is None:  # it has expired just now
             return
-        count = (found.get("series") or {}).get("count", 1) + 1
+        count = (event.get("series") or {}).get("count", 1) + 1
         series = {"count": count, "lastObservedTime": made["eventTime"]}
         try:
             self._api.patch(oid, [{"op": "add", "path": "/series", "value": series}])

@@ -16,8 +16,8 @@ def reported_failures(documents: Mapping[ObjectId, Manifest]) -> dict[ObjectRef,
     """Reason and message of each service of which an object was refused when it was applied last,
     and of the Fleet, which also names what has no document there to say it."""
     asked = {"InferenceService": READY, "Fleet": APPLIED}
-    found = ((oid, failure) for oid in documents for failure in _failures(documents[oid], asked))
-    return {ref_of(oid): failure for oid, failure in found}
+    failures = ((oid, failure) for oid in documents for failure in _failures(documents[oid], asked))
+    return {ref_of(oid): failure for oid, failure in failures}
 
 
 def _failures(live: Manifest, asked: Mapping[str, str]) -> Iterator[tuple[str, str]]:

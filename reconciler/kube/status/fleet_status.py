@@ -195,8 +195,8 @@ def _current(following: Following) -> Condition:
 def _blocked(view: ClusterView) -> Iterator[Blocked]:
     """What is kept although nothing has a use for it any more does not count."""
     here = (None, f"cluster/{view.cluster}")
-    found = (b for b in view.plan.blocked if b.target in here)
-    return (b for b in found if b.reason != "Guarded" or b.token is None)
+    blocked = (b for b in view.plan.blocked if b.target in here)
+    return (b for b in blocked if b.reason != "Guarded" or b.token is None)
 
 
 def _first(why: Mapping[ObjectRef, str]) -> str:

@@ -64,8 +64,8 @@ def placed(view: ClusterView, live: Manifest, workload: Workload) -> PlacementSt
 def _in_cluster(view: ClusterView, workload: Workload) -> PlacementStatus:
     """For another cluster only the instance is known."""
     if workload.cluster != view.cluster:
-        found = view.instance(workload.ref, workload.target)
-        return _of_instance(workload, found) if found else _silent(view, workload)
+        instance = view.instance(workload.ref, workload.target)
+        return _of_instance(workload, instance) if instance else _silent(view, workload)
     deployments = view.children(workload.ref, "Deployment")
     jobs = [job for job in view.children(workload.ref, "Job") if not is_benchmark(job)]
     pods = view.pods.get(workload.ref, ())
@@ -90,10 +90,10 @@ def _in_cluster(view: ClusterView, workload: Workload) -> PlacementStatus:
 
 
 def _on_agent(view: ClusterView, live: Manifest, workload: Workload) -> PlacementStatus:
-    found = view.instance(workload.ref, workload.target)
+    instance = view.instance(workload.ref, workload.target)
     state = view.plan.targets.get(workload.target)
-    if found is not None:
-        return _of_instance(workload, found)
+    if instance is not None:
+        return _of_instance(workload, instance)
     is_renewed = view.leases.get(workload.node) is LeaseState.RENEWED
     for entry in (live.get("status") or {}).get("instances") or () if is_renewed else ():
         if entry.get("node") == workload.node and not is_of_pool(entry):
@@ -104,17 +104,17 @@ def _on_agent(view: ClusterView, live: Manifest, workload: Workload) -> Placemen
     return _silent(view, workload)
 
 
-def _of_instance(workload: Workload, found: Instance) -> PlacementStatus:
-    present = Readiness(Progress.CURRENT) if found.pid is not None or found.ready else None
-    if found.inputs_digest != workload.inputs_digest:
+def _of_instance(workload: Workload, instance: Instance) -> PlacementStatus:
+    present = Readiness(Progress.CURRENT) if instance.pid is not None or instance.ready else None
+    if instance.inputs_digest != workload.inputs_digest:
         reason, why = "SettingsChanged", "it still runs with the settings of an earlier revision"
-        if (waits := found.pending) is not None:
+        if (waits := instance.pending) is not None:
             reason, why = waits.reason, f"{why}; update pending: {waits.message}"
-        return PlacementStatus(workload, "False", reason, why, endpoint=found.endpoint)
-    ready: Truth = "True" if found.ready and not found.gone else "False"
-    reason = "Ready" if ready == "True" else found.reason
+        return PlacementStatus(workload, "False", reason, why, endpoint=instance.endpoint)
+    ready: Truth = "True" if instance.ready and not instance.gone else "False"
+    reason = "Ready" if ready == "True" else instance.reason
     return PlacementStatus(
-        workload, ready, reason, found.message, endpoint=found.endpoint, models=present
+        workload, ready, reason, instance.message, endpoint=instance.endpoint, models=present
     )
 
 

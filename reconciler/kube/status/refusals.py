@@ -28,16 +28,16 @@ def memory_refusals(
 ) -> Mapping[ObjectRef, str]:
     """Why each service, whose memory is not known now, was refused as it is declared. `documents`
     are the live ones, `wanted` those that this fleet applies; `known` is from the pass before."""
-    found = {}
+    refusals = {}
     for ref, workload in meant.items():
         if workload.needs or workload.suspended or not workload.has_remote_models:
             continue
         oid = document_id(ref)
         given = (documents.state(oid), wanted.state(oid))
         if why := known.find(ref, given, partial(_refusal, oid, documents, wanted)):
-            found[ref] = why if why.endswith(_STANDS) else f"{why}; {_STANDS}"
+            refusals[ref] = why if why.endswith(_STANDS) else f"{why}; {_STANDS}"
     known.keep(meant)
-    return found
+    return refusals
 
 
 def _refusal(oid: ObjectId, documents: ObjectSet, wanted: ObjectSet) -> str:

@@ -142,8 +142,8 @@ def _endpoint(view: ClusterView, ref: ObjectRef, places: tuple[PlacementStatus, 
             host = f"{metadata['name']}.{metadata['namespace']}.svc"
             return f"http://{host}:{ports[0]['port']}{CHAT_PATH}"
     endpoints = (place.endpoint for place in places if place.endpoint)
-    found = next(endpoints, None)
-    return f"{found.rstrip('/').removesuffix(CHAT_PATH)}{CHAT_PATH}" if found else None
+    endpoint = next(endpoints, None)
+    return f"{endpoint.rstrip('/').removesuffix(CHAT_PATH)}{CHAT_PATH}" if endpoint else None
 
 
 def _models(workloads: Iterable[Workload]) -> list[str]:
@@ -216,10 +216,10 @@ def _pending(view: ClusterView, ref: ObjectRef) -> Change | None:
 
 def _step(view: ClusterView, change: Change) -> tuple[str, str]:
     """A step that is still to be made, and its reason for waiting, if its node reports one."""
-    found = view.instance(change.ref, change.target)
-    if found is None or found.pending is None or change.object is not None:
+    instance = view.instance(change.ref, change.target)
+    if instance is None or instance.pending is None or change.object is not None:
         return change.reason, _change_text(change)
-    waits = found.pending
+    waits = instance.pending
     why = f": {waits.message}" if waits.message else ""
     return waits.reason, f"{_change_text(change)}; it waits: {waits.reason}{why}"
 
@@ -287,16 +287,16 @@ def _models_ready(places: tuple[PlacementStatus, ...]) -> Condition:
 def _drifted(view: ClusterView, ref: ObjectRef) -> Condition:
     drifts = [c for c in view.changes(ref) if c.action is Action.DRIFT]
     by_controllers = [c for c in drifts if c.reason == "DriftShown"]  # which may have it so
-    found = [c for c in drifts if c not in by_controllers]
+    drifted = [c for c in drifts if c not in by_controllers]
     made = {c.object.kind for c in view.changes(ref) if c.object and c.action is Action.CREATE}
-    if not found and "Deployment" in made:
+    if not drifted and "Deployment" in made:
         return Condition(DRIFTED, "Unknown", "NothingThere", OWN_REASONS["NothingThere"])
-    if not found:
+    if not drifted:
         theirs = "; ".join(f"{_fields(change)}{_by(change)}" for change in by_controllers)
         but = f", but for what a controller sets: {theirs}" if theirs else ""
         return Condition(DRIFTED, "False", "NothingDrifted", OWN_REASONS["NothingDrifted"] + but)
-    drift = "; ".join(_change_text(change) for change in found)
-    return Condition(DRIFTED, "True", found[0].reason, drift)
+    drift = "; ".join(_change_text(change) for change in drifted)
+    return Condition(DRIFTED, "True", drifted[0].reason, drift)
 
 
 def _change_text(change: Change) -> str:

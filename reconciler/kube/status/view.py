@@ -52,8 +52,10 @@ class ClusterView:
 
     def serves(self, ref: ObjectRef) -> int | None:
         """The generation of a service's document, while all that runs of it here can be used."""
-        found = [self.instance(ref, w.target) for w in self.workloads_of(ref) if not w.suspended]
-        if not found or not all(instance and instance.ready for instance in found):
+        instances = [
+            self.instance(ref, w.target) for w in self.workloads_of(ref) if not w.suspended
+        ]
+        if not instances or not all(instance and instance.ready for instance in instances):
             return None
         return self.generation_of(ref).get("generation")
 
@@ -63,8 +65,8 @@ class ClusterView:
 
     def children(self, ref: ObjectRef, kind: str) -> tuple[Manifest, ...]:
         """The live objects of one kind that stand for a service."""
-        found = (oid for oid in self._children.get(ref, ()) if oid.kind == kind)
-        return tuple(map(self._manifest, found))
+        children = (oid for oid in self._children.get(ref, ()) if oid.kind == kind)
+        return tuple(map(self._manifest, children))
 
     def grounds(self, ref: ObjectRef) -> tuple[object, ...] | None:
         """All that the status of a service is made from, but for the revision's name: while it is
@@ -112,8 +114,8 @@ class ClusterView:
     def generation_of(self, ref: ObjectRef) -> dict[str, int]:
         """`{generation: ...}` of a service, where the cluster has it."""
         live = self.objects.get(document_id(ref))
-        found = self.observed_generation(live) if live else None
-        return {} if found is None else {"generation": found}
+        generation = self.observed_generation(live) if live else None
+        return {} if generation is None else {"generation": generation}
 
     @cached_property
     def _workloads(self) -> Mapping[ObjectRef, tuple[Workload, ...]]:
@@ -139,13 +141,13 @@ class ClusterView:
 
     @cached_property
     def _blocked(self) -> Mapping[ObjectRef, Blocked]:
-        found: dict[ObjectRef, Blocked] = {}
+        by_ref: dict[ObjectRef, Blocked] = {}
         for blocked in self.plan.blocked:
             if blocked.reason == "Guarded" and blocked.token is not None:
                 continue  # what it has no more use for is kept: it runs as it is declared
             for ref in (blocked.ref, *blocked.holds):
-                found.setdefault(ref, blocked)
-        return found
+                by_ref.setdefault(ref, blocked)
+        return by_ref
 
     @cached_property
     def _overridden(self) -> Mapping[ObjectRef, str]:
