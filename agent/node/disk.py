@@ -48,7 +48,7 @@ class ModelsDisk:
     def read(self, wanted: Iterable[ModelFile]) -> ObservedDisk | None:
         """The file system now; `wanted` are to be on it."""
         fresh = self._store.disk(wanted, self._needed())
-        self._last = _steady(self._last, fresh)
+        self._last = steady(self._last, fresh)
         return self._last
 
     def digests(self, models: Iterable[ModelFile]) -> set[str]:
@@ -65,7 +65,8 @@ class ModelsDisk:
         return needed
 
 
-def _steady(before: ObservedDisk | None, fresh: ObservedDisk | None) -> ObservedDisk | None:
+def steady(before: ObservedDisk | None, fresh: ObservedDisk | None) -> ObservedDisk | None:
+    """What is shown of a file system of which `before` was shown last."""
     if before is None or fresh is None or before.total_bytes != fresh.total_bytes:
         return fresh
     moved = fresh.room_bytes - before.room_bytes

@@ -67,7 +67,7 @@ class LocalAgent:
         self.memory = MachineMemory()
         self.processes = Processes(
             self.state,
-            timing=_timing(settings),
+            timing=timing_of(settings),
             changed=changed,
             refuses=self.memory.refusal,
         )
@@ -182,6 +182,7 @@ class LocalAgent:
         self.state.unlock()
 
 
-def _timing(settings: Settings) -> ProcessTiming:
+def timing_of(settings: Settings) -> ProcessTiming:
+    """When processes are probed: one that was missed no less often than one that answers."""
     usual, probe_s = ProcessTiming(withdraw_s=settings.withdraw_s), settings.intervals.probe_s
     return replace(usual, probe_ready_s=probe_s, probe_missed_s=min(usual.probe_missed_s, probe_s))

@@ -78,6 +78,31 @@ def test_another_command_line_is_shown_with_what_it_has_and_lacks(
     ]
 
 
+def test_only_the_first_words_of_another_command_line_are_shown(
+    running: tuple[Launch, int],
+) -> None:
+    of, pid = running
+    argv = (*of.command.argv[:1], "a", "b", "c", "d")
+    has = " ".join(of.command.argv[1:4])
+
+    (_, message), *_ = differences(replace(of, command=replace(of.command, argv=argv)), pid, ask)
+
+    assert message == f"its command line has {has}, lacks a b c"
+
+
+def test_what_runs_of_a_script_is_its_interpreter(tmp_path: Path) -> None:
+    engine = tmp_path / "engine"
+    engine.write_text("#!/bin/sh\nread _\n")
+    engine.chmod(0o755)
+    of = declared(1)
+    of = replace(of, runtime="other", command=replace(of.command, argv=(str(engine), "--more")))
+
+    with subprocess.Popen(of.command.argv, stdin=subprocess.PIPE) as child:
+        found = differences(of, child.pid, ask)
+
+    assert found == ()
+
+
 def test_another_environment_is_named_without_its_values(running: tuple[Launch, int]) -> None:
     of, pid = running
     command = replace(of.command, env={"SECRET_SETTING": "hunter2"})
@@ -155,12 +180,26 @@ def test_an_upgraded_program_is_deferred(tmp_path: Path) -> None:
 def test_a_model_file_that_is_gone_changes_nothing_that_runs(running: tuple[Launch, int]) -> None:
     of, pid = running
     path = "/store/sha256/abc/model.gguf"
-    argv = (of.command.argv[0], path, *of.command.argv[1:])
+    others = ("/nowhere/model.gguf", "--name=a/sha256/b")
+    argv = (of.command.argv[0], path, *others, *of.command.argv[1:])
 
-    found = differences(replace(of, command=replace(of.command, argv=argv)), pid, ask)
+    _, (kind, message) = differences(replace(of, command=replace(of.command, argv=argv)), pid, ask)
 
-    assert found[1][0] is DriftKind.COSMETIC
-    assert found[1][1].startswith(f"{path} is gone from the store")
+    assert kind is DriftKind.COSMETIC
+    assert message.startswith(f"{path} is gone from the store")
+
+
+@pytest.mark.parametrize(
+    "changes", [{"runtime": "vllm"}, {"runtime": "of-old"}, {"inputs": {"settings": None}}]
+)
+def test_who_says_nothing_of_its_settings_is_not_asked(changes: dict[str, Any]) -> None:
+    asked = list[str]()
+
+    found = differences(
+        replace(declared(1), **changes), 2**22 + 1, lambda _, path: asked.append(path)
+    )
+
+    assert (found, asked) == ((), [])
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import shutil
 from collections.abc import Callable, Mapping
@@ -13,15 +14,17 @@ import pytest
 
 from agent.models.expected import read_noted
 from agent.models.revisions import KeptModels
+from agent.node.disk import DeclaredModels
 from agent.node.follow_options import FollowOptions
-from agent.node.local import LocalAgent
+from agent.node.local import LocalAgent, timing_of
 from agent.node.offer import wanted_models
-from agent.node.overrides import overlay_of
+from agent.node.overrides import overlay_of, overrides_of
 from agent.node.recorded import kept_file, needed_digests, only_seen, recorded_node
 from agent.node.settings import Intervals, Settings
 from agent.node.steps import AgentSteps, unknown_node
 from agent.node.view import RecordedNode, recorded_instances
 from agent.node.which import choose_node, node_of_fleet
+from agent.process.events import ProcessTiming
 from agent.state.directory import StateDir
 from agent.state.suspended import read_suspended
 from reconciler.api.errors import StateError, StateInUse, UsageError
@@ -186,7 +189,7 @@ def test_a_program_that_is_missing_is_said_once_for_all_that_need_it(
     assert not (tmp_path / "state").exists(), "who looks makes nothing"
 
 
-def test_who_only_looks_leaves_damaged_files_where_they_are(
+def test_who_only_looks_leaves_damaged_files_and_old_ones_where_they_are(
     tmp_path: Path, fleet: dict[str, str | bytes]
 ) -> None:
     state, want = StateDir.open(tmp_path / "state"), desired(fleet)
@@ -194,10 +197,16 @@ def test_who_only_looks_leaves_damaged_files_where_they_are(
     for file in files:
         file.parent.mkdir(exist_ok=True)
         file.write_text("{")
+    pin = state.models / "pins" / ("a" * 64)
+    a_file(pin)
+    os.utime(pin, (0, 0))  # long over
 
-    look(tmp_path, want).observe(want.assignment.workloads)
+    recorded = look(tmp_path, want)
+    recorded.disk.follow(DeclaredModels("r", (), keep=1))
+    recorded.observe(want.assignment.workloads)
 
     assert [file.read_text() for file in files] == ["{"] * 3
+    assert pin.exists()
 
 
 def test_a_nodes_models_are_those_of_its_services_that_are_to_run() -> None:
@@ -207,6 +216,19 @@ def test_a_nodes_models_are_those_of_its_services_that_are_to_run() -> None:
     )
 
     assert wanted_models("mac", (here, there, idle)) == list(here.models)
+
+
+@pytest.mark.parametrize(
+    ("probe_s", "ready_s", "missed_s"), [(10.0, 10.0, 1.0), (1.5, 1.5, 1.0), (0.5, 0.5, 0.5)]
+)
+def test_a_process_that_was_missed_is_probed_no_less_often(
+    probe_s: float, ready_s: float, missed_s: float
+) -> None:
+    stated = Settings(Path("state"), intervals=Intervals(probe_s=probe_s), withdraw_s=7.0)
+
+    timing = timing_of(stated)
+
+    assert timing == ProcessTiming(probe_ready_s=ready_s, probe_missed_s=missed_s, withdraw_s=7.0)
 
 
 def test_who_only_looks_sees_what_the_agent_sees(tmp_path: Path) -> None:
@@ -234,6 +256,7 @@ def test_who_only_looks_sees_what_the_agent_sees(tmp_path: Path) -> None:
             theirs.ports,
             theirs.missing,
         )
+        assert served.node.overrides() == overrides_of(settings, served.node.overlay.own)
         assert ours.ports_taken == theirs.ports_taken == {}, "its own process has it"
         (running,) = agent.processes.snapshot()
         assert command == running.launch.command
@@ -450,7 +473,8 @@ def test_a_state_directory_that_was_removed_is_written_again(tmp_path: Path) -> 
         # In one step, as the agent writes into it all the time.
         shutil.rmtree(served.state.rename(tmp_path / "gone"))
         served.wake.pass_now()
-        again = [*(served.state / "records" / name for name in kept), history]
+        ports = served.state / "ports.json"
+        again = [*(served.state / "records" / name for name in kept), history, ports]
         wait_for(lambda: all(path.exists() for path in again))
         wait_for(lambda: read_suspended(StateDir(served.state)) == (ref("idle"),))
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from agent.models.revisions import KeptModels
-from agent.node.disk import DeclaredModels
+from agent.node.disk import DeclaredModels, steady
 from agent.node.local import LocalAgent
+from agent.node.recorded import kept_file
 from agent.node.settings import Settings
+from reconciler.core.observation import ObservedDisk
 from reconciler.fleet.model_file import ModelFile
 from reconciler.models.scheme import FetchContext
 from tests.support.gguf_models import tiny_llama
@@ -84,6 +87,50 @@ def test_a_model_that_came_after_its_revision_had_settled_stays_for_going_back(
 
     assert before is None
     assert left is not None
+
+
+def test_what_came_is_kept_too_once_nothing_is_known_to_be_needless(tmp_path: Path) -> None:
+    agent = LocalAgent("mac", Settings(tmp_path / "state"), changed=lambda: None)
+    first = DeclaredModels("one", (_stored(tmp_path, agent, 1),), keep=2)
+    agent.settled(DeclaredModels("one", (), keep=2))
+    _stored(tmp_path, agent, 1)
+
+    for declared in (first, None):
+        agent.disk.follow(declared)
+    agent.close(stop_children=True)
+
+    assert KeptModels(kept_file(agent.state)).needed() == agent.disk.digests(first.models)
+
+
+TOTAL = 4096 * 10  # of which ten bytes are no news
+DISK = ObservedDisk("/models", TOTAL, free_bytes=1_000, keep_bytes=100)
+
+
+@pytest.mark.parametrize(
+    ("before", "fresh", "shown"),
+    [
+        (None, DISK, DISK),
+        (DISK, None, None),
+        (DISK, replace(DISK, free_bytes=1_010), DISK),
+        (DISK, replace(DISK, free_bytes=990), DISK),
+        (DISK, replace(DISK, free_bytes=1_011), replace(DISK, free_bytes=1_011)),
+        (DISK, replace(DISK, free_bytes=989), replace(DISK, free_bytes=989)),
+        (
+            DISK,
+            replace(DISK, total_bytes=TOTAL + 1, free_bytes=1_001),
+            replace(DISK, total_bytes=TOTAL + 1, free_bytes=1_001),
+        ),
+        (  # what has arrived is no change of the room, and is shown
+            DISK,
+            replace(DISK, free_bytes=905, arrived={"m": 100}),
+            replace(DISK, free_bytes=900, arrived={"m": 100}),
+        ),
+    ],
+)
+def test_a_few_bytes_of_a_disk_are_no_news(
+    before: ObservedDisk | None, fresh: ObservedDisk | None, shown: ObservedDisk | None
+) -> None:
+    assert steady(before, fresh) == shown
 
 
 def _stored(folder: Path, agent: LocalAgent, seed: int) -> ModelFile:

@@ -10,16 +10,22 @@ from typing import Any
 
 import pytest
 
-from agent.models.expected import read_noted
+from agent.byhand import requests
+from agent.models.expected import ExpectedFile, read_noted
 from agent.node.local import LocalAgent
 from agent.node.settings import Settings
+from agent.process.launch import Launch
+from agent.process.records import ProcessRecord, Records
+from agent.state.directory import StateDir
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.meta import ObjectRef
 from reconciler.core.plan import Action, Blocked, Change, Plan
 from reconciler.core.target import Result
-from tests.support.builders import NODE, model_file, ref, workload
+from reconciler.fleet.command import Command
+from tests.support.builders import NODE, instance, model_file, ref, workload
 from tests.support.cluster_views import desired
 from tests.support.fleets import node
+from tests.support.gguf_models import tiny_llama
 from tests.support.http import FileServer
 from tests.support.wait import wait_for
 
@@ -87,6 +93,64 @@ def test_an_agent_that_closed_leaves_no_thread_behind(tmp_path: Path, server: Fi
 
     wait_for(lambda: not during & {*threading.enumerate()})
     assert {"drift", "handover"} <= {thread.name for thread in during}
+
+
+def test_an_agent_writes_all_that_it_knows_again(agent: LocalAgent, server: FileServer) -> None:
+    agent.target.apply(change(Action.CREATE, server))
+    agent.handover.holds(replace(change(Action.MOVE, server), home="node/gpu"))
+    requests.ask(agent.state, requests.STOP, [CHAT])
+    agent.target.observe([change(Action.CREATE, server).desired or workload()])
+    files = {path: path.read_bytes() for path in agent.state.desired.iterdir()}
+    for path in files:
+        path.unlink()
+
+    agent.save()
+
+    assert {path: path.read_bytes() for path in agent.state.desired.iterdir()} == files
+    assert {path.name for path in files} >= {"expected.json", "moves.json"}
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_what_an_earlier_life_waited_for_is_kept_by_who_makes_no_pass(
+    tmp_path: Path, keeps: bool
+) -> None:
+    state = StateDir.open(tmp_path / "state")
+    ExpectedFile(state).write([instance("chat", ready=False, since=1.5)])
+
+    agent = LocalAgent("mac", Settings(state.root), changed=lambda: None, keeps_expected=keeps)
+    agent.close(stop_children=True)
+
+    assert [i.ref for i in read_noted(state, NODE)] == [CHAT] * keeps
+
+
+def test_a_service_whose_model_came_again_is_gone_until_it_starts(tmp_path: Path) -> None:
+    with FileServer(tiny_llama(tmp_path / "tiny.gguf").read_bytes()) as server:
+        server.go_on.clear()
+        wanted = change(Action.CREATE, server).desired
+        assert wanted is not None
+        state = StateDir.open(tmp_path / "state")
+        launch = Launch(
+            CHAT, Command(("/nowhere",)), wanted.inputs, wanted.inputs_digest, "", wanted.runtime, 1
+        )
+        Records(state).write(ProcessRecord(launch, wanted=True, boot="b"))
+        programs = {"llama-server": str(tmp_path / "nowhere")}
+        agent = LocalAgent("mac", Settings(state.root, programs), changed=lambda: None)
+        agent.start(revive=False)
+        try:
+            agent.target.apply(change(Action.CREATE, server))
+            (before,) = agent.target.observe([wanted]).instances
+            server.go_on.set()
+            wait_for(lambda: agent.store.lookup(*wanted.models) is not None)
+            (after,) = agent.target.observe([wanted]).instances
+        finally:
+            agent.close(stop_children=True)
+
+    assert before.reason != "ModelGone"
+    assert (after.gone, after.reason, after.message) == (
+        True,
+        "ModelGone",
+        "its model is here again",
+    )
 
 
 @pytest.mark.parametrize("action", [Action.DELETE, Action.STOP])

@@ -127,7 +127,7 @@ def faults_of(path: Path, source: bytes) -> tuple[Fault, ...]:
 
 def _decisions(node: ast.AST) -> Iterator[ast.AST]:
     """Every node that decides something: not annotations, texts, errors' words or assertions, and
-    not what only another platform runs."""
+    not what only another platform runs, or nobody."""
     for name, value in ast.iter_fields(node):
         if _is_elsewhere(node, name):
             continue
@@ -135,7 +135,7 @@ def _decisions(node: ast.AST) -> Iterator[ast.AST]:
             continue
         for child in value if isinstance(value, list) else (value,):
             if isinstance(child, ast.AST) and not isinstance(child, _NO_DECISION):
-                if _is_typing(child) or _is_debugging(child):
+                if _is_typing(child) or _is_debugging(child) or _is_never(child):
                     continue
                 yield child
                 yield from _decisions(child)
@@ -165,6 +165,13 @@ def _is_typing(node: ast.AST) -> bool:
 def _is_debugging(node: ast.AST) -> bool:
     match node:
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id="log"), attr="debug"))):
+            return True
+    return False
+
+
+def _is_never(node: ast.AST) -> bool:
+    match node:
+        case ast.Expr(value=ast.Call(func=ast.Name(id="assert_never"))):
             return True
     return False
 

@@ -48,6 +48,7 @@ def test_each_fault_of_a_room_is_another_program(room: Room) -> None:
         ("x: int = y", []),
         ("raise E(a < b)", []),
         ("log.debug('%d', a + b)", []),
+        ("assert_never(a)", []),
         ("if sys.platform == 'linux':\n    g()\nelse:\n    g()", ["if (not (sys", "pass"]),
     ],
 )

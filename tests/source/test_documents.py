@@ -147,6 +147,7 @@ DEPTH = "nested deeper than 128 levels"
 # Of each the cap that refuses it; without them some take minutes, and more memory than there is.
 HOSTILE = {
     "alias bomb": (bomb(9, 9), ALIASES),
+    "few lines, doubled": (bomb(12, 2), "its aliases stand for too many values"),
     "one long list, often": (
         f"a: &a [{'x, ' * 20_000}x]\nb: [{'*a, ' * 20_000}*a]\n",
         ALIASES,
