@@ -63,7 +63,7 @@ def shared_cluster() -> Iterator[Cluster]:
 @pytest.fixture
 def bare_cluster(shared_cluster: Cluster) -> Iterator[Cluster]:
     """A cluster with nothing in it; what a test makes goes with it."""
-    if shared_cluster.kept:
+    if shared_cluster.keeps:
         shared_cluster.wipe(wholly=True)
     yield shared_cluster
     shared_cluster.wipe()
@@ -75,7 +75,7 @@ def installed_cluster(shared_cluster: Cluster) -> Iterator[Cluster]:
     this one did: definitions that come and go cost an API server a second."""
     from tests.support.installed import install
 
-    if not shared_cluster.kept:
+    if not shared_cluster.keeps:
         shared_cluster.wipe()
         install(shared_cluster)
         shared_cluster.keep()

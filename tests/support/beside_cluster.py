@@ -51,7 +51,7 @@ class BesideCluster:
     def install(cls, cluster: Cluster, gguf: Path, **model_hardware: Any) -> Self:
         """With the definitions, where nobody has installed them."""
         made = cls(cluster, gguf)
-        if not cluster.kept:
+        if not cluster.keeps:
             made.define()
             cluster.namespace(SYSTEM_NAMESPACE)
         made.put_node()

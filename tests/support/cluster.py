@@ -32,7 +32,7 @@ from reconciler.kube.client.credentials import ClusterCredentials, Grant
 from reconciler.kube.client.transport import Transport
 from tests.support.certificates import self_signed
 from tests.support.cluster_requests import Requests
-from tests.support.cluster_wipe import SYSTEM, Identity, Wiper
+from tests.support.cluster_wipe import SYSTEM, Wiper
 from tests.support.kube_binaries import STAGES, kube_binaries
 from tests.support.ports import own_ports
 from tests.support.wait import PATIENCE_S, wait_for
@@ -52,8 +52,12 @@ class Cluster:
     etcd_peer_port: int
     api_port: int
     parts: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-    kept: dict[str, Identity] = field(default_factory=dict)
+    _namespaces: set[str] = field(default_factory=set)
     _requests: Requests | None = None
+    _wiper: Wiper = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._wiper = Wiper(self.etcd_port, self.api_port, self.ca, self.token)
 
     @classmethod
     def start(cls, folder: Path, parts: Iterable[str] = CONTROL) -> Self:
@@ -129,7 +133,8 @@ class Cluster:
         self.kubectl("apply", "-f", "-", text="\n---\n".join(texts))
 
     def namespace(self, name: str) -> str:
-        """Make a namespace; it goes with the test."""
+        """Make a namespace, by a name that is the test's own; it is emptied with the test."""
+        self._namespaces.add(name)
         made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
         self.requests.apply(f"/api/v1/namespaces/{name}", made)
         return name
@@ -232,18 +237,18 @@ class Cluster:
             self.stop_part(name, kill=True)
 
     def wipe(self, *, wholly: bool = False) -> None:
-        """Nothing is left of what a test made, but the namespace SYSTEM, emptied; and what is kept
-        between tests, unless one of them changed it or it is to go `wholly`."""
-        kept = {} if wholly else self.kept
-        Wiper(self.api_port, self.ca, self.token, kept).wipe()
-        if kept and Wiper(self.api_port, self.ca, self.token).there() != kept:
-            Wiper(self.api_port, self.ca, self.token).wipe()
-            kept = {}
-        self.kept = kept
+        """Nothing is left of what a test made, but namespaces, emptied; and what is kept between
+        tests, unless one of them changed it or it is to go `wholly`."""
+        self._wiper.wipe(self._namespaces, wholly=wholly)
 
     def keep(self) -> None:
         """What is there now stays for the tests that follow."""
-        self.kept = Wiper(self.api_port, self.ca, self.token).there()
+        self._wiper.keep()
+
+    @property
+    def keeps(self) -> bool:
+        """Whether anything is kept."""
+        return bool(self._wiper.kept)
 
     def remove_system(self) -> None:
         """For tests of what an installation makes: another test may have left SYSTEM, emptied."""
