@@ -25,6 +25,10 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from reconciler.api.kinds import KINDS
+from reconciler.cli import parser_of
+from reconciler.cli.commands import COMMANDS
+from reconciler.source.validators import validator
 from tests.support.forked import FOLDER, PROGRAMS, READY
 
 _APART = (  # what is a process of its own, and what brings threads
@@ -46,6 +50,7 @@ def _import_everything() -> None:
     for name in _LAZY:
         importlib.import_module(name)
     _build_models(BaseModel)
+    _build_tables()
     assert threading.active_count() == 1, threading.enumerate()
     gc.collect()
     gc.freeze()  # shared pages stay shared
@@ -56,6 +61,15 @@ def _build_models(model: type[BaseModel]) -> None:
     for each in model.__subclasses__():
         each.model_rebuild()
         _build_models(each)
+
+
+def _build_tables() -> None:
+    """What takes a command as long as reading a small fleet, and is the same for every one."""
+    for kind in KINDS:
+        validator(kind)
+    for command in (None, *COMMANDS):
+        parser_of(command)  # its expressions are compiled once
+    "localhost".encode("idna")
 
 
 def _serve(control: socket.socket) -> list[int]:

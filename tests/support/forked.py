@@ -27,7 +27,7 @@ from typing import IO, Any
 PROGRAMS = {"reconcile": "reconciler.cli", "fleet-agent": "agent.cli"}
 FOLDER = Path(sys.executable).parent
 READY = b"r"
-_READ_AT_START = ("PYTHON", "LC_", "LANG", "TZ", "LD_", "MALLOC_", "GLIBC_")
+_READ_AT_START = ("PYTHON", "LC_", "LANG", "TZ", "LD_", "MALLOC_", "GLIBC_", "FLEET_VALIDATOR")
 _REPOSITORY = Path(__file__).parent.parent.parent
 
 
