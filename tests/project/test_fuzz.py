@@ -32,7 +32,7 @@ def test_every_input_that_once_failed_is_read(capfd: pytest.CaptureFixture[str])
 @pytest.mark.e2e
 def test_a_few_seconds_find_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     """A whole core for so long; `make soak` takes two minutes in each round."""
-    seed, seconds = random.getrandbits(32), os.environ.get(FUZZ_SECONDS, "6")
+    seed, seconds = random.getrandbits(32), os.environ.get(FUZZ_SECONDS, "3")
 
     assert main(["--seconds", seconds, "--seed", str(seed)]) == 0, capfd.readouterr().out
 

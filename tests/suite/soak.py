@@ -30,6 +30,7 @@ _LONGER = {
     FUZZ_SECONDS: "120",
     "CHAOS_ROUNDS": "100",
     "CLUSTER_CHAOS_ROUNDS": "40",
+    "FIELD_HISTORIES": "200",
     "WALK_STEPS": "40",
 }
 _FAULTS = 20
