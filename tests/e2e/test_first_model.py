@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import re
+from typing import TYPE_CHECKING
 
-import openai
 import pytest
 
 from reconciler.cli.demo import QUESTION
@@ -16,6 +16,9 @@ from tests.support.fleets import model
 from tests.support.llama_server import llama_server
 from tests.support.real_models import SMOLLM2, link_model
 from tests.support.reconciler import Fleet, Machine
+
+if TYPE_CHECKING:
+    import openai
 
 pytestmark = pytest.mark.e2e
 ASKS = int(os.environ.get("TALK_ASKS", "3"))
@@ -25,6 +28,8 @@ ASKS = int(os.environ.get("TALK_ASKS", "3"))
 def test_the_first_model_answers_the_client_that_is_given_the_address_of_the_status(
     engine: str, machine: Machine, fleet: Fleet
 ) -> None:
+    import openai  # a second, which every worker that finds this test would pay
+
     link_model(SMOLLM2, machine.state / "models")
     declared = model(SMOLLM2.name, source=SMOLLM2.source, sha256=SMOLLM2.sha256)
     fleet.repo.write("models/first.yaml", declared)
