@@ -91,7 +91,7 @@ def moved_aside(path: Path, why: str, lost: str = "") -> str:
 
 
 def _content(path: Path) -> bytes:
-    """Of a plain file: another kind, as a pipe, would have us wait for ever."""
+    """The content of a plain file: another kind, as a pipe, would have us wait for ever."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

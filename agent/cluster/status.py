@@ -174,7 +174,7 @@ def _without_empty(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _pool(pool: ObservedPool) -> dict[str, Any]:
-    """As in NodeState."""
+    """A pool as NodeState has it."""
     known = {
         "name": pool.name,
         "totalBytes": pool.total_bytes,
@@ -198,7 +198,8 @@ def _needs(instance: Instance) -> list[dict[str, Any]]:
 
 
 def _inputs(instance: Instance) -> str | None:
-    """As one string: the server tracks the owner of every field, and no one owns parts of it."""
+    """The inputs as one string: the server tracks the owner of every field, and no one owns parts
+    of it."""
     text = json.dumps(instance.inputs, sort_keys=True, separators=(",", ":"))
     return text if len(text) <= _MOST_INPUTS else None
 

@@ -172,7 +172,8 @@ def _is_settled(states: Sequence[ProcessSnapshot]) -> bool:
 
 
 def _why(snapshot: ProcessSnapshot, timeout_s: float) -> str:
-    """With advice: no field of a service is wrong here, so it is the program or the machine."""
+    """The cause, with advice: no field of a service is wrong here, so it is the program or the
+    machine."""
     cause = ": ".join(filter(None, (snapshot.reason, snapshot.message)))
     if not snapshot.failures:
         return f"not ready after {timeout_s:g} s: {cause}; give it longer with --timeout"

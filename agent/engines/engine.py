@@ -101,8 +101,8 @@ def _embedded() -> EngineFound | None:
 
 
 def _identity(path: Path) -> str:
-    """Of a file, without reading it: engines are up to 100 MB. Package managers install each
-    version under a path of its own, everything else changes size or time."""
+    """The identity of a file, without reading it: engines are up to 100 MB. Package managers
+    install each version under a path of its own, everything else changes size or time."""
     real = path.resolve()
     facts = real.stat()
     text = f"{real}\0{facts.st_size}\0{facts.st_mtime_ns}"

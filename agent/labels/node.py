@@ -83,7 +83,7 @@ def all_nodes(api: ApiServer) -> Iterator[Manifest]:
 
 
 def _manifest(node: Manifest, keys: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
-    """With the uid: an apply would make a Node that has gone meanwhile."""
+    """A patch with the uid: an apply would make a Node that has gone meanwhile."""
     metadata = {"name": node["metadata"]["name"], "uid": node["metadata"]["uid"], **keys}
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
 

@@ -116,8 +116,8 @@ else:  # macOS; not exercised by the tests on Linux
         """The machine's memory now, as vm_stat counts it: what is free or inactive is available."""
         import psutil
 
-        found = psutil.virtual_memory()
-        return HostMemory(found.total, found.total - found.available)
+        memory = psutil.virtual_memory()
+        return HostMemory(memory.total, memory.total - memory.available)
 
     def resident(pid: int) -> Resident | None:
         """What a process holds."""

@@ -66,7 +66,7 @@ def performance_cores() -> int:
 
 
 def has_avx512(machine: Machine) -> bool | None:
-    """As the kernel lists it; None where that cannot be read."""
+    """Whether the kernel lists it; None where that cannot be read."""
     try:
         return "avx512f" in (machine.root / "proc/cpuinfo").read_text(errors="replace")
     except OSError:

@@ -63,7 +63,7 @@ class Sensors:
 
 
 def read(machine: Machine) -> Iterator[SensorReading]:
-    """Of every device, also of one that says nothing."""
+    """A reading of every device, also of one that reports nothing."""
     readings = (reading for driver in EVERY_DRIVER for reading in driver.readings(machine))
     for place, (celsius, utilization) in enumerate(readings):
         yield SensorReading(str(place), celsius, utilization)

@@ -28,5 +28,6 @@ def busyness(machine: Machine, for_s: float) -> Busyness:
 
 
 def device_utilisation(machine: Machine) -> tuple[float | None, ...]:
-    """Of each device, in the order of `devices.devices`; Apple's tells it to root alone."""
+    """The utilisation of each device, in the order of `devices.devices`; Apple's tells it to root
+    alone."""
     return tuple(reading.utilization for reading in read(machine))

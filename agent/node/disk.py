@@ -52,7 +52,7 @@ class ModelsDisk:
         return self._last
 
     def digests(self, models: Iterable[ModelFile]) -> set[str]:
-        """Of those that are here."""
+        """The digests of those models that are here."""
         return {stored.digest for model in models if (stored := self._store.lookup(model))}
 
     def _needed(self) -> set[str] | None:

@@ -201,7 +201,8 @@ class DriftWatch:
     def _dated(
         self, ref: ObjectRef, differing: Iterable[Difference], before: Iterable[Drift]
     ) -> tuple[Drift, ...]:
-        """With when each was first seen; one that a restart did not mend is only shown."""
+        """Date each difference by when it was first seen; one that a restart did not mend is only
+        shown."""
         since = {(d.kind, d.message): d.since for d in before}
         tried = self._tried.get(ref, frozenset())
         drifts = []

@@ -19,7 +19,7 @@ from reconciler.runtimes import RUNTIMES
 
 @dataclass(slots=True)
 class Obstacles:
-    """Of one look at a machine: what several services share is looked at once."""
+    """Obstacles of one observation of a machine: what several services share is read once."""
 
     renderer: CommandRenderer
     _addresses: dict[str, str | None] = field(default_factory=dict)

@@ -64,7 +64,7 @@ def node_steps(
 def recorded_steps(
     name: str, node: RecordedNode, overlay: Overlay, headers: Headers | None
 ) -> Steps:
-    """Of a loop that only compares: nothing here locks, starts, stops or writes."""
+    """Steps of a loop that only compares: nothing here locks, starts, stops or writes."""
     facts = first_known(node.facts, headers.facts) if headers else node.facts
 
     def follow(desired: Desired) -> None:

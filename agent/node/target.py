@@ -305,7 +305,7 @@ class ProcessTarget:
             self._wait_for_models()
 
     def _drop_downloads(self) -> None:
-        """Of models that are no longer expected: each holds one of few slots."""
+        """Drop downloads of models that are no longer expected: each holds one of few slots."""
         models = [m for each in self._expected.values() for m in each.workload.model_files]
         self._renderer.store.keep_only(models)
 

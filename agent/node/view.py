@@ -122,7 +122,7 @@ def read_gone(state: StateDir) -> dict[ObjectRef, str]:
 
 
 def with_gone_reason(instance: Instance, gone: Mapping[ObjectRef, str]) -> Instance:
-    """As it was before who took the node over began to start it again."""
+    """The instance as it was before the new owner of the node began to start it again."""
     message = gone.get(instance.ref)
     if message is None or instance.adopted:  # found by its marker after all
         return instance
@@ -175,7 +175,7 @@ def _recorded(state: StateDir, target: str) -> tuple[Instance, ...]:
 
 
 def _drifted(instance: Instance, drifts: Known) -> Instance:
-    """With what its owner saw last of this very process."""
+    """Add the drift that its owner saw last in this very process."""
     pid, known = drifts.get(instance.ref.label, (None, ()))
     return replace(instance, drifts=known) if pid is not None and pid == instance.pid else instance
 

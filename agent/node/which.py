@@ -48,7 +48,8 @@ def choose_node(fleet: Fleet, given: str | None) -> str:
 def which_node(
     given: str | None, source: Source, journal: SourceJournal, root: Path, read: Reader
 ) -> str:
-    """As the fleet says; where it cannot be read now, or lost the node, as it was before."""
+    """The node that the fleet names; the one before where the fleet cannot be read now, or lost
+    it."""
     before = remembered_node(root)
     try:
         return choose_node(_newest_fleet(source, journal, read), given)

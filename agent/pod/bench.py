@@ -120,7 +120,7 @@ class RemoteMeasurement:
 
 
 def _short(speeds: Speeds | None) -> Speeds | None:
-    """With samples of a length that fits into a termination message."""
+    """Shorten the samples to what fits into a termination message."""
     if speeds is None:
         return None
     return Speeds.of(max(round(sample, _DECIMALS), 10**-_DECIMALS) for sample in speeds.samples)

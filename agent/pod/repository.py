@@ -20,11 +20,11 @@ class Repository:
         self._checkout: GitCheckout | None = None
 
     def open(self, path: str) -> BinaryIO:
-        """As GitCheckout.open."""
+        """See GitCheckout.open."""
         return self._read().open(path)
 
     def folder(self, path: str) -> Sequence[str]:
-        """As GitCheckout.folder."""
+        """See GitCheckout.folder."""
         return self._read().folder(path)
 
     def _read(self) -> GitCheckout:

@@ -265,7 +265,7 @@ def _try(server: EngineAddress, trial: tuple[str, str], verdict: HealthVerdict) 
 
 
 def _error_message(body: bytes) -> str:
-    """Of an OpenAI error, or of one that is only a text, as mlx-lm sends it."""
+    """The message of an OpenAI error, or of one that is only a text, as mlx-lm sends it."""
     try:
         error = parse_json(body)["error"]
         return ": " + one_line(error if isinstance(error, str) else str(error["message"]))

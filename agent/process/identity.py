@@ -72,7 +72,7 @@ def marker_of(pid: int) -> str | None:
 
 
 def process_ids() -> Iterator[int]:
-    """Of everything that runs on this machine."""
+    """The pids of everything that runs on this machine."""
     import psutil
 
     return iter(psutil.pids())

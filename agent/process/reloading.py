@@ -73,7 +73,7 @@ def begin(unit: Unit, wanted: Reload, now: Moment, timing: ProcessTiming) -> Ste
 
 
 def slots_answered(unit: Unit, event: SlotsAnswered, now: Moment, timing: ProcessTiming) -> Step:
-    """As in a stop, but only for the requests of the models that change."""
+    """Wait as a stop does, but only for the requests of the models that change."""
     under_way = unit.reloading
     if (
         not unit.asking

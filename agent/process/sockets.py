@@ -40,7 +40,7 @@ if sys.platform == "linux":
 
     def listener(port: int) -> int | None:
         """The pid that listens on a port; None if there is none or it is not visible."""
-        return _oldest(found.pid for found in _held_by(psutil.pids(), port))
+        return _oldest(listening.pid for listening in _held_by(psutil.pids(), port))
 
     def socket_of(port: int) -> str:
         """Names the sockets that listen on a port, whichever process owns them; empty if there are
@@ -91,7 +91,7 @@ else:  # macOS; not exercised by the tests on Linux
 
         Only root may list all connections: without that, only our user's processes are searched.
         """
-        return _oldest(found.pid for found in _held_by(psutil.pids(), port))
+        return _oldest(listening.pid for listening in _held_by(psutil.pids(), port))
 
     def socket_of(port: int) -> str:
         """Names the sockets that listen on a port, whichever process owns them; empty if there are
@@ -104,9 +104,9 @@ else:  # macOS; not exercised by the tests on Linux
         if owner is None:
             return None
         with contextlib.suppress(psutil.Error):
-            found = psutil.Process(owner).net_connections(kind="tcp")
+            sockets = psutil.Process(owner).net_connections(kind="tcp")
             return sum(
-                1 for c in found if c.status == psutil.CONN_ESTABLISHED and c.laddr[1:] == (port,)
+                1 for c in sockets if c.status == psutil.CONN_ESTABLISHED and c.laddr[1:] == (port,)
             )
         return None
 
@@ -120,7 +120,7 @@ else:  # macOS; not exercised by the tests on Linux
 
 
 def _oldest(pids: Iterable[int]) -> int | None:
-    """Of the processes that share a socket, the one that opened it: the rest are its workers, or a
+    """The process that opened a socket, where several share it: the rest are its workers, or a
     child between fork and exec."""
     begun: dict[int, float] = {}
     for pid in pids:

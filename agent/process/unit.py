@@ -81,7 +81,7 @@ Step = tuple[Unit | None, tuple[Effect, ...]]
 
 
 def asked(unit: Unit, wake_at: float | None) -> Unit:
-    """With one question more: its answer is the only one that counts from now on."""
+    """The unit with one question more: its answer is the only one that counts from now on."""
     return replace(unit, question=unit.question + 1, asking=True, wake_at=wake_at)
 
 

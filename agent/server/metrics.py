@@ -53,7 +53,7 @@ class NodeCollector:
         return family(AGENT[name], (((*values, node), figure) for values, figure in series))
 
     def _one(self, name: str, figure: float | None) -> Metric:
-        """Of the node as a whole."""
+        """A figure of the node as a whole."""
         return self._family(name, [((), figure)])
 
     def _engines(self, instances: tuple[Instance, ...]) -> Iterator[Metric]:

@@ -90,7 +90,7 @@ def _context(cert: Path, key: Path, client_ca: Path | None) -> ssl.SSLContext:
 
 
 def _fingerprint(pem: str) -> str:
-    """Of the first certificate. ValueError if there is none."""
+    """The fingerprint of the first certificate. ValueError if there is none."""
     begin, end = pem.find("-----BEGIN CERTIFICATE-----"), pem.find("-----END CERTIFICATE-----")
     if begin < 0 or end < 0:
         raise ValueError("holds no certificate")

@@ -66,7 +66,7 @@ class StateDir:
                 _refuse_strangers(folder, folder.stat())
 
     def must_take_changes(self) -> None:
-        """As `open` and `lock` find it, for who only asks whether they would. Models may lie where
+        """Raise what `open` and `lock` would, for a caller that only asks. Models may lie where
         nothing can be written, and be all there. Raises StateError."""
         self.must_be_ours()
         for folder in (self.root, *(self.root / name for name in _FOLDERS)):

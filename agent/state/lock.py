@@ -23,7 +23,7 @@ _LOOKED_TRIES = 500  # while others only look: a moment, which may be long on a 
 
 
 class OwnerLock:
-    """Of one directory. Children do not inherit it."""
+    """A lock on one directory. Children do not inherit it."""
 
     def __init__(self, root: Path) -> None:
         self._root = root

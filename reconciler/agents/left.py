@@ -98,7 +98,7 @@ def blocked(nodes: Iterable[LeftNode], fleet: Fleet) -> Iterator[Blocked]:
 
 
 def beside(observed: Observation, nodes: Iterable[LeftNode]) -> Observation:
-    """With these machines, for a view: no plan is made for them."""
+    """Add these machines to a view: no plan is made for them."""
     targets, instances = dict(observed.targets), list(observed.instances)
     for node in nodes:
         target = TargetState(node.target, False, node.seen_at, node.text)

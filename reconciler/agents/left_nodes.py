@@ -34,7 +34,7 @@ class LeftNodes:
 
     @property
     def nodes(self) -> tuple[LeftNode, ...]:
-        """As far as the last answers say."""
+        """The nodes that left, as far as the last answers say."""
         return tuple(self._nodes_left[name] for name in sorted(self._nodes_left))
 
     def follow(self, fleet: Fleet) -> None:

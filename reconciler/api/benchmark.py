@@ -57,8 +57,8 @@ class DeviceClass(WireModel):
 
     @classmethod
     def of(cls, hardware: Hardware, cpu: str | None, devices: int) -> DeviceClass:
-        """Of a machine, for a process that uses so many of its devices. Of devices that differ, the
-        class is that of all of them together: no single kind of GPU answers for it."""
+        """The class of a machine, for a process that uses so many of its devices. Of devices that
+        differ, the class is that of all of them together: no single kind of GPU answers for it."""
         used = hardware.devices[:devices]
         if not used:
             return cls(cpu=cpu, cores=hardware.cpu.performance_cores or hardware.cpu.cores)
@@ -72,8 +72,8 @@ class DeviceClass(WireModel):
 
     @classmethod
     def labelled(cls, node: NodeLabels, devices: int = 1) -> DeviceClass | None:
-        """Of a cluster's node, for a pod that gets so many of its GPUs. None: its labels tell of no
-        GPU, or not enough of it; they never tell which processor it has."""
+        """The class of a cluster's node, for a pod that gets so many of its GPUs. None: its labels
+        tell of no GPU, or not enough of it; they never tell which processor it has."""
         if node.vendor is None or node.arch is None or not devices:
             return None
         if node.vram is None and not node.unified:
@@ -131,7 +131,7 @@ class Speeds(WireModel):
 
     @classmethod
     def of(cls, samples: Iterable[float]) -> Speeds:
-        """Of at least one sample."""
+        """The speeds of at least one sample."""
         kept = tuple(samples)
         return cls(tokens_per_second=_median(kept), samples=kept, variation=_variation(kept))
 

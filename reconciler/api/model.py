@@ -156,7 +156,7 @@ class Model(Resource):
 
 
 def projector_name(name: str) -> str:
-    """Of a model's projector: no document can declare a Model of that name."""
+    """The name of a model's projector: no document can declare a Model of that name."""
     return f"{name}/mmproj"
 
 

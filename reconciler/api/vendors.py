@@ -51,7 +51,7 @@ VENDORS: Mapping[str, Vendor] = MappingProxyType(
 """By the vendor's name in the documents of nodes and in labels."""
 
 GPU_RESOURCES = frozenset(row.resource for row in VENDORS.values() if row.resource)
-"""Of whole GPUs, and not of parts of one, such as nvidia.com/mig-1g.5gb."""
+"""Resources of whole GPUs, not of parts of one, such as nvidia.com/mig-1g.5gb."""
 
 _BY_ACCELERATOR: Mapping[str, str] = {row.accelerator: name for name, row in VENDORS.items()}
 _BY_DOMAIN = {row.resource.partition("/")[0]: name for name, row in VENDORS.items() if row.resource}

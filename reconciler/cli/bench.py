@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
         chosen(args, everything)  # an unknown name
         if args.again:
             ask_again(at, compared.plan, refs)
-            compared = follow(at, refs, timeout_s, lambda words: tell(printable(words)))
+            compared = follow(at, refs, timeout_s, lambda text: tell(printable(text)))
             everything = status_of(at, compared)
     results = sorted(_results(args, everything), key=lambda r: (r.service, r.model, r.measured_at))
     return _report(args, everything, results, compared.plan)

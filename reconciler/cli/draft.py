@@ -45,8 +45,8 @@ class Draft:
     def of(
         cls, args: argparse.Namespace, checkout: Checkout, known: Mapping[str, CatalogueEntry]
     ) -> Draft:
-        """With the fleet's own Model of that name, else the --source, else the catalogue's. Raises
-        UsageError, InvalidFleet."""
+        """A draft with the fleet's own Model of that name, else the --source, else the catalogue's.
+        Raises UsageError, InvalidFleet."""
         draft = cls(args, "", checkout)
         fleet = draft._loaded(checkout)[1]
         declared = fleet.get(Model, draft.model_ref)
@@ -123,7 +123,7 @@ class Draft:
         ]
 
     def _loaded(self, checkout: Checkout) -> tuple[Loaded, Fleet]:
-        """As this machine's agent sees it, with --local. Raises InvalidFleet."""
+        """The fleet as this machine's agent sees it, with --local. Raises InvalidFleet."""
         from reconciler.cli import local
         from reconciler.cli.fleet import errors_of
         from reconciler.cli.overrides import with_defaults

@@ -135,7 +135,8 @@ def _say_last_good(failure: InvalidFleet | SourceError | None, planned: Desired)
 
 
 def _as_judged(together: Together, plan: Plan) -> Plan:
-    """As each cluster's own server would carry it out; where one falls silent, as we see it."""
+    """The plan as each cluster's own server would carry it out; where one falls silent, as we see
+    it."""
     from reconciler.kube.apply.server_dry_run import judged
     from reconciler.kube.client.errors import ClusterError
 

@@ -119,7 +119,7 @@ def parse_ref(text: str) -> ObjectRef:
 
 
 def _is_namespace(text: str, kinds: Mapping[str, str]) -> bool:
-    """As no kind is called, and as Kubernetes calls none that has a capital."""
+    """Whether a word is no kind: Kubernetes calls no namespace by a name with a capital."""
     return text == text.lower() and text not in kinds
 
 

@@ -45,7 +45,8 @@ class FleetSteps(Listener):
         self._is_let_in = False  # a head that would be held is followed next
 
     def comparing(self) -> Steps:
-        """Of a loop that only compares: its first plan is made after the agents were observed."""
+        """Steps of a loop that only compares: its first plan is made after the agents were
+        observed."""
         return Steps(
             observe=self._observe,
             apply=self._apply,
@@ -57,7 +58,7 @@ class FleetSteps(Listener):
         )
 
     def applying(self) -> Steps:
-        """Of the loop that follows a fleet beside its agents, and applies to the clusters."""
+        """Steps of the loop that follows a fleet beside its agents, and applies to the clusters."""
         return replace(self.comparing(), overlay=self._agents_first)
 
     def on_followed(self, desired: Desired) -> None:
@@ -89,8 +90,8 @@ class FleetSteps(Listener):
         return Desired.of(desired.checkout, desired.loaded, fleet, self._facts, desired)
 
     def _as_agents_see(self, fleet: Fleet) -> Fleet:
-        """With what is stated on the machines themselves, where the fleet leaves it open: what is
-        planned from it is what the agents plan."""
+        """The fleet with what is stated on the machines themselves, where the fleet leaves it open:
+        what is planned from it is what the agents plan."""
         own = {s.node: s.overrides for s in self._agents.states.values() if s.overrides}
         return with_overrides(fleet, own)
 

@@ -104,9 +104,9 @@ def open_inspection(
     confirmed: frozenset[str] = frozenset(),
     headers: Headers | None = None,
 ) -> Iterator[Inspection]:
-    """With --local this machine's, else the one of every agent, and of the clusters that are named.
-    `headers`: what is known of models that are not fetched yet. Raises UsageError, SourceError,
-    InvalidFleet, AccessError."""
+    """An inspection of this machine with --local, else of every agent, and of the clusters that are
+    named. `headers`: what is known of models that are not fetched yet. Raises UsageError,
+    SourceError, InvalidFleet, AccessError."""
     if args.local is not None:
         yield inspect_node(args, source, confirmed, headers)
         return

@@ -122,7 +122,7 @@ def remembered_node(args: argparse.Namespace) -> str | None:
 
 
 def as_reported_here(args: argparse.Namespace, status: Status) -> Status:
-    """With the speeds that were measured on this machine, and what its agent says of each process,
+    """Add the speeds that were measured on this machine, and what its agent says of each process,
     where it is what was looked at: there no agent was asked."""
     from agent.server.here import as_its_agent_says, asked
     from agent.state.benchmarks import read_results

@@ -29,7 +29,7 @@ def observe_status(at: Inspection) -> Status:
 
 
 def status_of(at: Inspection, compared: Pass) -> Status:
-    """As `observe_status`, of a comparison that was made."""
+    """The status that a comparison showed."""
     verdicts = _verdicts(compared.plan, at.states)
     refusals = {ref: b for b in compared.plan.blocked for ref in (*b.holds, b.ref) if not b.target}
     declared = _declared(compared.desired, at.node, compared.observed, verdicts, refusals)
@@ -70,7 +70,7 @@ def _failures(plan: Plan) -> Mapping[str, Verdicts]:
 
 
 def _not_whole(observed: Observation, verdicts: Mapping[str, Verdicts]) -> Observation:
-    """With what each cluster's Fleet says was refused: also what has no document to say it."""
+    """Add what each cluster's Fleet says was refused: also what has no document to say it."""
     targets = dict(observed.targets)
     for target, refused in verdicts.items():
         why = [message for ref, (_, message) in refused.items() if ref.kind == "Fleet"]

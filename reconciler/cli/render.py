@@ -99,7 +99,7 @@ def _print_commands(args: argparse.Namespace, desired: Desired) -> int:
 
 
 def commands_in_pods(desired: Desired) -> dict[ObjectRef, Command]:
-    """Of services on clusters: a container's facts are known before there is one."""
+    """The commands of services on clusters: a container's facts are known before there is one."""
     clusters = {w.cluster for w in desired.assignment.workloads if w.cluster is not None}
     if not clusters:
         return {}

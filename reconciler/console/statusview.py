@@ -104,8 +104,8 @@ def fitting(status: Status, view: StatusStyle, height: int, *, not_ready: bool) 
 
 
 def cut(lines: list[str], height: int) -> list[str]:
-    """As many as fit a window, the totals among them: the cursor cannot go up to what has left
-    the screen."""
+    """Keep as many lines as fit a window, the totals among them: the cursor cannot go up to what
+    has left the screen."""
     if len(lines) < height:
         return lines
     more = len(lines) - height + 2

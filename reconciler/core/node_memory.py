@@ -134,7 +134,7 @@ def _with(change: Change, memory: Memory) -> Change:
 
 
 def _from_unknown(memory: Memory) -> Memory:
-    """Of what runs and has no estimate: unknown is not zero."""
+    """The change to what runs and has no estimate: unknown is not zero."""
     return tuple(replace(m, before_bytes=None, peak_bytes=None) for m in memory)
 
 

@@ -182,7 +182,8 @@ class Plan:
         blocked: Iterable[Blocked] = (),
         unchanged: Mapping[str, int] = MappingProxyType({}),
     ) -> Plan:
-        """With what the objects of clusters need; `unchanged` replaces the counts of those."""
+        """The plan with what the objects of clusters need; `unchanged` replaces the counts of
+        those."""
         return replace(
             self,
             changes=(*self.changes, *changes),

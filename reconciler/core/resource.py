@@ -69,7 +69,8 @@ class PlannedResource(Protocol):
         nothing was reserved."""
 
     def undo(self) -> None:
-        """As before the last change that was taken and not undone: it does not happen after all."""
+        """Go back to before the last change that was taken and not undone: it does not happen after
+        all."""
 
 
 Key = tuple[str, ObjectRef]

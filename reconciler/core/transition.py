@@ -178,7 +178,7 @@ class _Order:
                 gone.append(step)
 
     def _take(self, change: Change) -> Change | After | Blocked:
-        """Of every resource, or of none."""
+        """Take from every resource, or from none."""
         for turn, resource in enumerate(self._resources):
             got = resource.take(change, self._to_come)
             if not isinstance(got, Change):

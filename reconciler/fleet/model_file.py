@@ -115,7 +115,7 @@ def model_file(model: Model, fleet: Fleet) -> ModelFile:
 
 
 def sized(file: ModelFile, facts: Mapping[ObjectRef, ModelFacts], namespace: str) -> ModelFile:
-    """With its size from the header's facts, if it is not a file of the repository."""
+    """Add its size from the header's facts, if it is not a file of the repository."""
     if file.projector is not None:
         file = replace(file, projector=sized(file.projector, facts, namespace))
     known = facts.get(file.ref(namespace))

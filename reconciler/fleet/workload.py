@@ -147,21 +147,21 @@ class Workload:
 
     @property
     def has_remote_models(self) -> bool:
-        """Of pods: whether a model lies elsewhere than in the fleet's repository. What its header
+        """Whether a model of a pod lies elsewhere than in the fleet's repository. What its header
         says may be known in one pass and not in the next, when a hub falls silent."""
         return self.pool is not None and any("://" in m.source for m in self.model_files)
 
     @cached_property
     def as_pods(self) -> Workload:
-        """With what pods are made from: of a remote model what the fleet states, and the memory by
-        its header, which is a request and an annotation and decides no restart."""
+        """The workload with what pods are made from: of a remote model what the fleet states, and
+        the memory by its header, which is a request and an annotation and decides no restart."""
         if not self.has_remote_models:
             return self
         return replace(self, models=tuple(map(_as_stated, self.models)), memory=None)
 
     @property
     def is_recreated(self) -> bool:
-        """Of pods: whether the old one has to go before a new one can come, as it has the device,
+        """Whether the old pod has to go before a new one can come, as it has the device,
         or as no node has the memory of two."""
         asked = self.settings.get("resources.requests") or {}
         if self.devices or any("/" in name for name in asked):

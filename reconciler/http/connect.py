@@ -88,7 +88,7 @@ def time_left(deadline: float) -> float:
 
 
 class Deadlined:
-    """As much of a socket as http.client uses, with a deadline that can be moved."""
+    """The part of a socket that http.client uses, with a deadline that can be moved."""
 
     def __init__(self, sock: socket.socket, deadline: float) -> None:
         self._sock = sock

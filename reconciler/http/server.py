@@ -57,8 +57,8 @@ class ListeningSocket(socket.socket):
         self.places = ConnectionSlots(MOST_CONNECTIONS)
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """As of any socket; ConnectionAbortedError, which asyncio takes for a client that changed
-        its mind, where there is no place."""
+        """Accept as any socket does; ConnectionAbortedError, which asyncio takes for a client that
+        changed its mind, where there is no place."""
         made, address = super().accept()
         if not self.places.take(made, address):
             made.close()
@@ -88,7 +88,7 @@ class Server(UvicornServer):
         self._ending: asyncio.Event | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn's, for sockets that are bound and with less patience for handshakes."""
+        """Begin as uvicorn does, on bound sockets and with less patience for handshakes."""
         await self.lifespan.startup()
         loop = asyncio.get_running_loop()
         tls = self.config.ssl

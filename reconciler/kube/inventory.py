@@ -209,7 +209,8 @@ def _source(name: str, place: str) -> tuple[ObjectRef, Location] | None:
 
 
 def _packed(sources: Mapping[ObjectRef, Location]) -> str:
-    """As JSON; empty if it would exceed the size of an object: it is only informative."""
+    """Where each is declared, as JSON; empty if it would exceed the size of an object: it is only
+    informative."""
     rows = {str(ref): f"{source.file}:{source.line}" for ref, source in sorted(sources.items())}
     text = json.dumps(rows, separators=(",", ":"))
     return text if len(text) <= _MOST_SOURCES else "{}"

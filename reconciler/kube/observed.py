@@ -65,14 +65,14 @@ class ClusterObservation:
 
 @dataclass(frozen=True, slots=True)
 class FleetObservation(Observation):
-    """With the clusters that answered, by target."""
+    """An observation with the clusters that answered, by target."""
 
     clusters: Mapping[str, ObservedCluster] = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class FleetPlan(Plan):
-    """With the clusters that were planned, by target."""
+    """A plan with the clusters that were planned, by target."""
 
     clusters: Mapping[str, PlannedCluster] = field(default_factory=dict, compare=False, repr=False)
 

@@ -77,7 +77,7 @@ class ApplyProgress:
     stands_by: bool = False
 
     def after(self, revision: str, failed: Sequence[Outcome]) -> ApplyProgress:
-        """With one more pass, and what failed or was skipped in it."""
+        """Count one more pass, and what failed or was skipped in it."""
         before = self.failed_passes if self.revision == revision else 0
         passes = before + 1 if failed else 0
         first = next((o for o in failed if o.result is Result.FAILED), *failed[:1] or (None,))

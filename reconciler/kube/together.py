@@ -176,7 +176,7 @@ class Together:
     def _with_reports(
         self, agents: Observation, clusters: Iterable[ObservedCluster]
     ) -> Observation:
-        """With what the clusters know of nodes whose agents gave no answer."""
+        """Add what the clusters know of nodes whose agents gave no answer."""
         reports: dict[str, AgentReport] = {}
         for cluster in clusters:
             for node in self._agents.silent:

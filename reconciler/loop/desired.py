@@ -294,7 +294,7 @@ class Desired:
 
 
 def _with_their_port(contested: Iterable[Workload], observed: Observation) -> tuple[Workload, ...]:
-    """Of services that state one port, those that have it."""
+    """The services that have the port they state, where several state it."""
     if not (contested := tuple(contested)):
         return ()
     has = {(i.target, i.ref, i.port) for i in observed.instances if has_port(i)}

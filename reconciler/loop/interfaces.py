@@ -69,7 +69,7 @@ class Journal(Protocol):
     def lost(self, why: str) -> float:
         """The source cannot be read: since when, in epoch seconds."""
 
-    def found(self) -> None:
+    def source_answered(self) -> None:
         """The source answers."""
 
     def held_paths(self) -> frozenset[str]:

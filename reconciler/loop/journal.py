@@ -147,7 +147,7 @@ class SourceJournal:
             self._write(replace(record, unreachable_since=since, unreachable_why=why))
         return since
 
-    def found(self) -> None:
+    def source_answered(self) -> None:
         """The source answers."""
         if self._record.unreachable_since is not None:
             self._write(replace(self._record, unreachable_since=None, unreachable_why=""))
@@ -291,7 +291,7 @@ def _ref_of(source: Source) -> str:
 
 
 def _declaring(applied: Applied, loaded: Loaded) -> Applied:
-    """With what the revision declares, as `SourceJournal.applied` notes it."""
+    """Add what the revision declares, as `SourceJournal.applied` notes it."""
     refs = {ref for refs in loaded.files.values() for ref in refs}
     return replace(
         applied,

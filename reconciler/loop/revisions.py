@@ -134,7 +134,7 @@ class Revisions:
             self._recall()
             self._resume()
             return
-        self.journal.found()
+        self.journal.source_answered()
         self._fetched, self.fetched_at = checkout.revision, time.time()
         if self._is_lost:
             self._is_lost = False

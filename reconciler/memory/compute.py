@@ -148,7 +148,7 @@ def _feed_forward(read: Keys, model: Shape, row: Architecture | None) -> int:
 
 
 def _experts(read: Keys, model: Shape) -> int:
-    """Of the experts that a token takes: what goes into them, or what comes out."""
+    """What goes into the experts that a token takes, or what comes out."""
     used = read.number("expert_used_count")
     width = read.number("expert_feed_forward_length") or read.number("feed_forward_length")
     into, out = 3 * used * width, used * width + 2 * (used - 1) * model.embedding

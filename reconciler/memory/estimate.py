@@ -77,7 +77,7 @@ def _layer_bytes(layer: Layer, model: Shape, settings: MemorySettings, cells: Ce
 
 
 def read_again_bytes(facts: ModelFacts, settings: MemorySettings) -> int:
-    """Of the embedding, where a process reads it once more to make logits."""
+    """The bytes of the embedding, where a process reads it once more to make logits."""
     row = ARCHITECTURES.get(facts.architecture)
     twice = row is not None and row.reads_embedding_twice and not facts.head_bytes
     return facts.embedding_bytes if twice and not settings.mapped else 0

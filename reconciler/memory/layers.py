@@ -168,8 +168,8 @@ def _state_elements(row: Architecture | None, read: Keys, heads: int, key: int) 
 
 
 def _index_elements(row: Architecture | None, read: Keys) -> int:
-    """Of an indexer's keys in a cell; an architecture that is not known may keep some of them
-    twice."""
+    """The elements of an indexer's keys in a cell; an architecture that is not known may keep some
+    of them twice."""
     length = read.number("attention.indexer.key_length")
     return 2 * length if row is None else length if row.indexed else 0
 

@@ -23,7 +23,7 @@ _LARGEST_ENTRY = 2 << 20
 _NAME = re.compile(r"[0-9a-f]{64}\.json")
 
 Identity = tuple[tuple[str, str | None, int], ...]
-"""Of each file of a model: its path, a value that changes with its bytes, and its size."""
+"""For each file of a model its path, a value that changes with its bytes, and its size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class HeaderCache:
     an entry is written to a temporary file and renamed."""
 
     def __init__(self, folder: Path | None, *, most_entries: int = 2000) -> None:
-        """With `folder` None nothing is kept."""
+        """Nothing is kept where `folder` is None."""
         self._folder = folder
         self._most_entries = most_entries
 

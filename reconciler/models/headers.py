@@ -51,7 +51,7 @@ class Headers:
     _waited: set[str] = field(default_factory=set)
 
     def facts(self, fleet: Fleet, models: Sequence[Model]) -> dict[ObjectRef, ModelFacts]:
-        """Of those models that a service would be started with."""
+        """The facts of those models that a service would be started with."""
         if fleet is not self._fleet:
             self._fleet, self._needed = fleet, self._requests(fleet)
             self._waited.intersection_update(name for name, _ in self._needed.values())

@@ -139,7 +139,7 @@ def _request(
 
 
 def _connected(parts: SplitResult, stated: frozenset[str], context: FetchContext) -> socket.socket:
-    """With the host of the URL, once its address is known to be one that may be asked."""
+    """Connect to the host of the URL, once its address is known to be one that may be asked."""
     proxy = _proxy_for(parts)
     with _reached(_host(parts)):
         sock = connect(parts, proxy, time.monotonic() + _TIMEOUT_S)
@@ -169,7 +169,8 @@ def _paced(clock: Callable[[], float]) -> type[http.client.HTTPResponse]:
 
 @functools.lru_cache(maxsize=1)
 def _tls_context(_trusted: tuple[object, ...]) -> ssl.SSLContext:
-    """Of one set of authorities: to load them takes 25 ms, and a plan asks hundreds of times."""
+    """The context of one set of authorities: to load them takes 25 ms, and a plan asks hundreds of
+    times."""
     return ssl.create_default_context()
 
 

@@ -118,9 +118,10 @@ def open_registry(
     trusted: Collection[str] = (),
     remedy: str,
 ) -> Registry:
-    """With the logins of the docker configuration. `forbidden` says why a URL on a host may not be
-    requested: the registry's own, and where it sends for tokens. The login goes to these only if
-    they are of the registry's domain, or their hosts `trusted`; `remedy` says what to do else."""
+    """A registry with the logins of the docker configuration. `forbidden` says why a URL on a host
+    may not be requested: the registry's own, and where it sends for tokens. The login goes to these
+    only if they are of the registry's domain, or their hosts `trusted`; `remedy` says what to do
+    else."""
     from oras.container import Container
     from oras.provider import Registry
 

@@ -103,13 +103,13 @@ _CERTAIN = (
         _OF_PREFIX,
         rf"(?:hf:/?|hf:///|huggingface:/{{0,3}})(?P<all>{_NAME}/{_NAME}\S*)",
         "an address for another program",
-        lambda found: f"write hf://{found['all']}",
+        lambda match: f"write hf://{match['all']}",
     ),
     _Row(
         ("github.com/", "gitlab.com/"),
         r"(https://(?:github|gitlab)\.com/[^?#]+?)/(-/)?blob/([^?#]+)(?:[?#].*)?",
         _PAGE,
-        lambda found: f"write {found[1]}/{found[2] or ''}raw/{found[3]}",
+        lambda match: f"write {match[1]}/{match[2] or ''}raw/{match[3]}",
     ),
     _Row(("ollama:",), r"ollama:\S*", _OLLAMA, lambda _: f"{_ANY_FILE} of the same model"),
 )

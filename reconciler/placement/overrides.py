@@ -150,8 +150,8 @@ def _with(thing: R, **changed: object) -> R:
 
 
 def _copy(part: S, **changed: object) -> S:
-    """With other values, which its author has not written: what is made of his words has them not
-    (`exclude_unset`)."""
+    """A copy with other values, which its author has not written: what is made of his words has
+    them not (`exclude_unset`)."""
     made = part.model_copy(update=changed)
     made.model_fields_set.intersection_update(part.model_fields_set)
     return made

@@ -67,7 +67,7 @@ class Merits:
 
 
 def scores(nodes: Sequence[Merits], weights: ScoreWeights) -> list[int]:
-    """Of each node, 0 to 10, in their order: 10 is the fastest of them, idle and free."""
+    """The score of each node, 0 to 10, in their order: 10 is the fastest of them, idle and free."""
     speeds = _shares([node.tokens_per_second for node in nodes])
     used = _filled([None if n.utilisation is None else min(n.utilisation, 1.0) for n in nodes])
     costs = _shares([node.cost for node in nodes])
@@ -87,7 +87,7 @@ def _shares(values: Iterable[float | None]) -> list[float]:
 
 
 def _filled(values: list[float | None]) -> list[float]:
-    """With the mean of those that are known in the place of the others."""
+    """The values, with the mean of those that are known in the place of the others."""
     known = [value for value in values if value is not None]
     mean = math.fsum(known) / len(known) if known else _MIDDLE
     return [mean if value is None else value for value in values]

@@ -215,8 +215,8 @@ def _puts_out_every_token(settings: Mapping[str, Any]) -> bool:
 
 
 def apis(settings: Mapping[str, Any]) -> tuple[Api, ...]:
-    """Of one that serves embeddings or reranking llama.cpp answers the others too (b11434), without
-    what makes a conversation fast."""
+    """The APIs of a model. One that serves embeddings or reranking answers the others too (b11434),
+    without what makes a conversation fast."""
     single = (("runtimeOptions.embeddings", EMBEDDINGS), ("runtimeOptions.reranking", RERANK))
     served = tuple(api for option, api in single if settings.get(option))
     return served or (CHAT, COMPLETIONS, RESPONSES, MESSAGES)

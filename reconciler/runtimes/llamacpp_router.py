@@ -75,7 +75,7 @@ def memory_settings(workload: Workload, model: ModelFile) -> MemorySettings:
 
 
 def check_args(args: tuple[str, ...]) -> tuple[tuple[int, str], ...]:
-    """As for one server, and no value that a preset cannot carry."""
+    """Check as for one server, and refuse a value that a preset cannot carry."""
     refused = dict(llamacpp_flags.check_args(args))
     for index, word in enumerate(args):
         if _UNCARRIABLE.search(word):
@@ -165,7 +165,7 @@ def ports(document: object) -> dict[str, int]:
 
 
 def _port(status: object) -> int | None:
-    """Of a loaded child; None for any other."""
+    """The port of a loaded child; None for any other."""
     if not isinstance(status, dict) or status.get("value") != "loaded":
         return None
     args = status.get("args")
@@ -209,7 +209,8 @@ def _section(workload: Workload, model: ModelFile, node: NodeFacts) -> str:
 
 
 def _value(value: str | bool) -> str:
-    """As the preset spells it. Raises ValueError for what validation should have refused."""
+    """The value as the preset spells it. Raises ValueError for what validation should have
+    refused."""
     text = value if isinstance(value, str) else str(value).lower()
     if _UNCARRIABLE.search(text):
         raise ValueError(

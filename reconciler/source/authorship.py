@@ -234,7 +234,7 @@ def _touches(out: bytes) -> Iterator[Touch]:
 
 
 def _entries(out: bytes) -> Iterator[re.Match[bytes]]:
-    """Of an output that may be cut, also within a name."""
+    """The entries of an output that may be cut, also within a name."""
     return _ENTRY.finditer(out, 0, out.rfind(b"\0") + 1)
 
 

@@ -30,7 +30,7 @@ class DiskFiles:
         self._folders: dict[str, tuple[str, ...] | None] = {}
 
     def model_file(self, path: str) -> RepositoryFile:
-        """As Checkout.model_file. The bytes are read once, until the file changes."""
+        """See Checkout.model_file. The bytes are read once, until the file changes."""
         path = repository_path(path)
         # Taken before the file is opened, so that a later change is noticed.
         self._files[path] = self._stamps([path])[path]
@@ -46,14 +46,14 @@ class DiskFiles:
         return RepositoryFile(path, now.size, known[1])
 
     def folder(self, path: str) -> tuple[str, ...]:
-        """As Checkout.folder."""
+        """See Checkout.folder."""
         path = repository_path(path)
         self._folders[path] = None
         self._folders[path] = files_below(self._root, path)
         return self._folders[path] or ()
 
     def open(self, path: str) -> io.BufferedReader:
-        """As Checkout.open."""
+        """See Checkout.open."""
         return self._open(repository_path(path))
 
     def changes(self) -> Mapping[str, object]:

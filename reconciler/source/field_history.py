@@ -336,7 +336,7 @@ def _is_same(one: Any, other: Any) -> bool:  # noqa: ANN401 - any JSON
 
 
 def _has_same_types(one: Any, other: Any) -> bool:  # noqa: ANN401 - any JSON
-    """Of equal values."""
+    """Whether equal values have the same types."""
     if isinstance(one, dict):
         return all(_has_same_types(value, other[key]) for key, value in one.items())
     if isinstance(one, list):

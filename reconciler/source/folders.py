@@ -81,7 +81,7 @@ class Folders:
             return data + file.read(limit - len(data)) if len(data) > size else data  # it grew
 
     def names(self, folder: str) -> list[str]:
-        """Of all that is in a folder, sorted. Raises OSError, with an errno of NOT_FOLLOWED for a
+        """The names in a folder, sorted. Raises OSError, with an errno of NOT_FOLLOWED for a
         link."""
         return sorted(os.listdir(self._enter(folder)))
 
@@ -128,7 +128,7 @@ class Folders:
 
 
 def files_below(root: Path, path: str) -> tuple[str, ...]:
-    """As Checkout.folder, for files on disk."""
+    """See Checkout.folder; this is for files on disk."""
     path = repository_path(path)
     try:
         with Folders(root) as folders:

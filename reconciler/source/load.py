@@ -271,7 +271,7 @@ def _collect(
 def _duplicates(
     twice: list[Item], origins: Mapping[ObjectRef, Origin], located: Located
 ) -> Iterator[Problem]:
-    """Of two equal declarations the second is an error."""
+    """The second of two equal declarations is an error."""
     for item in twice:
         first, place = origins[item.ref], located.find(item.origin, "metadata.name")
         message = f"{item.ref} is declared at {first.path}:{first.line} too; remove one of them"

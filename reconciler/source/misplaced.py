@@ -67,7 +67,7 @@ def _nested(kind: str, written: str) -> Path | None:
 
 
 def _shown(path: Path) -> str:
-    """As users write it: `spec.models[].name`."""
+    """The path as users write it: `spec.models[].name`."""
     return ".".join(path).replace(f".{_ITEM}", _ITEM)
 
 

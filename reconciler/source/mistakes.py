@@ -82,7 +82,7 @@ def intended_field(
 
 
 def excluded_field(errors: list[Violation], content: Mapping[str, Any]) -> str:
-    """Of the fields that exclude each other, the one that what else is written excludes."""
+    """The field that what else is written excludes, where two exclude each other."""
     rule = next((error for error in errors if _is_exclusion(error)), None)
     spec = content.get("spec")
     serves_many = (

@@ -167,7 +167,8 @@ def _read_header(
 
 
 def _read_headers(checkout: Checkout, parts: Mapping[str, RepositoryFile]) -> ModelFacts:
-    """Of the one file, or of all parts of a split model. Raises HeaderError, OSError."""
+    """The headers of the one file, or of all parts of a split model. Raises HeaderError,
+    OSError."""
     from reconciler.gguf.header import combine, read_header
     from reconciler.models.tree import entry_of, shards_of
 
@@ -181,7 +182,7 @@ def _read_headers(checkout: Checkout, parts: Mapping[str, RepositoryFile]) -> Mo
 
 
 def _read_config(checkout: Checkout, parts: Mapping[str, RepositoryFile]) -> ModelFacts:
-    """Of a model that is not GGUF. Raises OSError."""
+    """The configuration of a model that is not GGUF. Raises OSError."""
     from reconciler.memory.config import CONFIG, LARGEST_CONFIG_BYTES, facts_of_files
 
     config = None

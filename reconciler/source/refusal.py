@@ -98,12 +98,12 @@ _ROWS: Mapping[str, Said] = {
     r"dubious ownership": _dubious,
     r"terminal prompts disabled|authentication failed|returned error: 401": _unauthorized,
     r"returned error: 403": _forbidden,
-    r"repository '[^']*' not found|returned error: 404": _not_found,
+    r"repository '[^']*' not match|returned error: 404": _not_found,
     r"certificate verification failed|SSL certificate problem|local issuer": _untrusted,
     r"permission denied \((publickey|[a-z-]+,)": _key_refused,
     r"host key verification failed": _host_unknown,
-    r"could not resolve host(?:name)?:? ([^\s:]+)": lambda _address, _credentials, found: (
-        f"the name {found[1]} is not known here; check its spelling, and this machine's network"
+    r"could not resolve host(?:name)?:? ([^\s:]+)": lambda _address, _credentials, match: (
+        f"the name {match[1]} is not known here; check its spelling, and this machine's network"
     ),
     r"possible repository corruption on the remote side": lambda _address, _credentials, _match: (
         "lacks objects of its own; a clone made with --filter holds only a part: give the URL that"

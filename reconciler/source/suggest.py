@@ -27,7 +27,7 @@ def closest(wrong: object, known: Iterable[str]) -> str | None:
 
 
 def _alike(wrong: str, names: Iterable[str]) -> list[str]:
-    """Of very many names, those that begin or end alike and are about as long."""
+    """The names that begin or end alike and are about as long, where there are very many."""
     near = (
         name
         for name in names

@@ -517,7 +517,7 @@ def test_the_last_good_revision_is_had_again_where_it_is_a_commit(
 def test_a_source_that_is_found_is_written_only_where_it_was_lost(book: Book) -> None:
     journal = book.open()
 
-    journal.found()
+    journal.source_answered()
 
     assert not book.file.path.exists()
 

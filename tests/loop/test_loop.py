@@ -423,7 +423,7 @@ def test_since_when_a_source_is_lost_outlives_our_restart(tmp_path: Path) -> Non
     assert again.revision_state().lost == "no route"
     assert again.lost("the branch is gone") == since
     assert SourceJournal(file, source).revision_state().lost == "the branch is gone"
-    again.found()
+    again.source_answered()
     assert again.revision_state().lost_since is None
     assert SourceJournal(file, source).lost("") > since
 

@@ -172,3 +172,26 @@ def test_the_index_of_what_tests_share_names_everything() -> None:
     modules = {path.stem for path in REPOSITORY.glob("tests/support/*.py")} - {"__init__"}
 
     assert modules <= set(re.findall(r"\w+", tests.support.__doc__ or ""))
+
+
+@pytest.mark.parametrize(
+    ("habit", "spelling"),
+    [
+        (
+            "a value named after how it came",
+            r"^\s*(?:for )?(?:said|told|found)\b(?: :?=|: \w| in |, )",
+        ),
+        ("a docstring that begins with a case", r'^\s*"""(?:Of|As|With) '),
+    ],
+)
+def test_names_and_docstrings_say_what_a_thing_is(habit: str, spelling: str) -> None:
+    sources = [p for room in ("reconciler", "agent") for p in (REPOSITORY / room).rglob("*.py")]
+    sought = re.compile(spelling, re.MULTILINE)
+
+    places = [
+        f"{path.relative_to(REPOSITORY)}: {match[0].strip()}"
+        for path in sources
+        for match in sought.finditer(path.read_text())
+    ]
+
+    assert not places, habit

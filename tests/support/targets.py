@@ -38,7 +38,7 @@ class NoJournal:
     def lost(self, why: str) -> float:
         return 0.0
 
-    def found(self) -> None:
+    def source_answered(self) -> None:
         """Nothing to forget."""
 
     def held_paths(self) -> frozenset[str]:

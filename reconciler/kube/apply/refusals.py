@@ -42,7 +42,7 @@ class Refusals:
     def split(
         self, changes: Collection[Change], now: float
     ) -> tuple[Sequence[Change], Sequence[Outcome]]:
-        """Of all changes that there are: those that are to be tried now, and what became of the
+        """Split the changes into those that are to be tried now, and what became of the
         others when they were. A change that says something else is tried at once."""
         named = {change.object for change in changes}
         self._refused = {name: known for name, known in self._refused.items() if name in named}

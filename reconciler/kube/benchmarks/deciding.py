@@ -188,8 +188,8 @@ def _by_key(needs: Iterable[NeededBenchmark]) -> dict[ScopedKey, NeededBenchmark
 
 
 def _counts(evidence: KnownResult, need: NeededBenchmark, now: float) -> bool:
-    """Of any build where nothing serves: a new image is not worth a download for each class, and
-    the extender takes the newest of them."""
+    """Accept a result of any build where nothing serves: a new image is not worth a download for
+    each class, and the extender takes the newest of them."""
     result, key = evidence.result, need.key
     if evidence.oid.namespace != need.service.ref.namespace:
         return False

@@ -42,10 +42,10 @@ class PodsAndNodesReader:
     def find(
         self, serving: tuple[object, ...], measuring: tuple[object, ...]
     ) -> PodsAndNodes | None:
-        """As they were when `measuring`, the objects of measurements, last changed, and not long
-        ago. A change of `serving`, what stands for pods that serve, waits a while: nothing is
-        measured that has only just come. None: they cannot be read, and nothing follows from
-        that."""
+        """Pods and nodes as they were when `measuring`, the objects of measurements, last changed,
+        and not long ago. A change of `serving`, what stands for pods that serve, waits a while:
+        nothing is measured that has only just come. None: they cannot be read, and nothing follows
+        from that."""
         began, known = self._clock(), self._known
         if known is not None and known.is_good(began, serving, measuring):
             return known.pods_and_nodes

@@ -95,7 +95,7 @@ def _starts_an_engine(job: Manifest) -> bool:
 
 
 def _of_key(measured: Measured, key: BenchmarkKey | None) -> Measured:
-    """With a result only if it counts, and is of what was to be measured."""
+    """Keep a result only if it counts, and is of what was to be measured."""
     if measured.result is None:
         return measured
     if measured.result.key != key:

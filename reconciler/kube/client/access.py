@@ -135,18 +135,18 @@ def main() -> None:
         answer = {"error": str(error)}
     except Exception as error:  # noqa: BLE001 - the library raises whatever a file made it stumble on
         answer = {"error": f"{paths}: {_short(error)}"}
-    if complaints.said:  # logged by the library about a plugin whose failure it ignores
-        answer = {"error": f"{paths}: {_short(complaints.said[0])}"}
+    if complaints.messages:  # logged by the library about a plugin whose failure it ignores
+        answer = {"error": f"{paths}: {_short(complaints.messages[0])}"}
     print(json.dumps(answer))
 
 
 class _Complaints(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
-        self.said: list[str] = []
+        self.messages: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.said.append(record.getMessage())
+        self.messages.append(record.getMessage())
 
 
 def official_grant(paths: str, context: str | None, name: str) -> Grant:

@@ -123,7 +123,7 @@ def _pem(row: Row, key: str, beside: Path) -> str | None:
 
 
 def _has_proxies() -> bool:
-    """Of the environment, or of macOS."""
+    """Whether the environment or macOS states a proxy."""
     import urllib.request
 
     return bool(urllib.request.getproxies())

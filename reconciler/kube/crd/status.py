@@ -290,5 +290,5 @@ _STATUSES: Mapping[str, Schema] = MappingProxyType(
 
 
 def status_schema(kind: str) -> Schema:
-    """Of a kind without a row: what every status has."""
+    """The status of a kind; without a row, what every status has."""
     return _STATUSES.get(kind) or _object(_COMMON)

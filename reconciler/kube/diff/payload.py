@@ -39,7 +39,7 @@ def without(manifest: Manifest, live: Manifest, left: Iterable[Difference]) -> d
 
 
 def as_sized(manifest: Manifest, live: Manifest) -> Manifest:
-    """With the memory that its pods were sized for when they were last replaced: a better estimate
+    """Keep the memory that its pods were sized for when they were last replaced: a better estimate
     is not a reason to replace them, nor is a hub that is silent. Where nothing was known of them,
     what is known now is noted beside them."""
     wanted, now = (m["metadata"].get("annotations") or {} for m in (manifest, live))
@@ -81,7 +81,7 @@ def as_before(manifest: Manifest, live: Manifest) -> Manifest:
 
 
 def _as_applied(manifest: dict[str, Any], live: Manifest) -> dict[str, Any]:
-    """With the part that waits as it was last applied. Fields that others took from us are no
+    """Keep the part that waits as it was last applied. Fields that others took from us are no
     longer in what we own: they keep their current value. Empty: nothing of it is ours."""
     where = _WAITING.get(manifest["kind"])
     applied = owned(live)

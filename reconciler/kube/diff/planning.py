@@ -41,7 +41,7 @@ class ObjectPlan:
     unchanged: int
 
     def joined(self, changes: Iterable[Change]) -> ObjectPlan:
-        """With changes of services of which nothing else changes."""
+        """Add changes of services of which nothing else changes."""
         more = tuple(changes)
         fresh = (
             {c.ref for c in more} - {c.ref for c in self.changes} - {b.ref for b in self.blocked}

@@ -115,7 +115,7 @@ def _collect(value: Json, path: Path, leaves: list[Path]) -> None:
 
 
 def _keys(value: Json, path: Path) -> list[str]:
-    """Of the items of a list that is a map; empty for any other value."""
+    """The keys of a list's items, if it is a map; empty for any other value."""
     if not isinstance(value, list):
         return []
     keys = [item_key(item, path) if isinstance(item, dict) else "" for item in value]
@@ -128,7 +128,7 @@ def _hash(path: Path) -> bytes:
 
 
 def _content(manifest: Manifest) -> str:
-    """Of everything except the record itself and preconditions."""
+    """The content but for the record itself and preconditions."""
     metadata = dict(manifest["metadata"])
     metadata.pop("uid", None)
     metadata.pop("resourceVersion", None)

@@ -39,7 +39,7 @@ class Heartbeats:
         self._renewals: dict[str, tuple[str, float | None]] = {}
 
     def read(self, nodes: Collection[str]) -> Mapping[str, AgentHeartbeat]:
-        """Of the nodes that have a Lease. Raises ClusterError."""
+        """The heartbeats of the nodes that have a Lease. Raises ClusterError."""
         if not nodes:
             return {}
         listed = self._api.raw("GET", LEASES_PATH, query={"labelSelector": NODE_LABEL})["items"]

@@ -121,7 +121,7 @@ def service_facts(deployment: Mapping[str, Any]) -> ServiceFacts:
 
 
 def pool_facts(document: Mapping[str, Any]) -> PoolFacts:
-    """Of a FleetNode."""
+    """What a FleetNode states of its pool."""
     spec = _dict(document.get("spec"))
     pool, hardware = _dict(spec.get("kubernetes")), _dict(spec.get("hardware"))
     share = _figure(_dict(_dict(spec.get("memory")).get("devices")).get("fraction"))

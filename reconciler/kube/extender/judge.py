@@ -23,7 +23,7 @@ _KEPT_S = 60.0
 
 
 class Unknown(NamedTuple):
-    """Of how many of the nodes that were compared something is not known."""
+    """How many of the compared nodes lack a fact."""
 
     nodes: int = 0
     speed: int = 0
@@ -133,7 +133,7 @@ class Judge:
         return misfits
 
     def _sent(self, args: ExtenderArgs) -> dict[str, CandidateNode]:
-        """As the scheduler has them, with what we know of our pods there."""
+        """The nodes as the scheduler has them, with what we know of our pods there."""
         facts = self._facts
         sent = {n: node_facts(i, facts.pools, self._prefix) for n, i in (args.items or {}).items()}
         return {

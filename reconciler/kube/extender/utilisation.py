@@ -51,7 +51,7 @@ class UtilisationReader:
         self._worker.close()
 
     def now(self) -> dict[str, float]:
-        """Of the nodes whose labeler answered within the last minute."""
+        """The utilisation of the nodes whose labeler answered within the last minute."""
         since = self._clock() - LASTS_S
         return {node: value for node, (at, value) in self._readings.items() if at >= since}
 

@@ -39,7 +39,7 @@ def _read(api: ApiServer, names: Collection[ObjectId]) -> dict[ObjectId, Manifes
     for oid in names:
         groups[kind_of(oid), oid.namespace].append(oid)
 
-    def found(group: tuple[tuple[OwnedKind, str], list[ObjectId]]) -> list[Manifest]:
+    def objects_of(group: tuple[tuple[OwnedKind, str], list[ObjectId]]) -> list[Manifest]:
         (kind, namespace), wanted = group
         if len(wanted) < _LISTED_FROM:
             each = (api.get(oid) for oid in wanted)
@@ -51,5 +51,5 @@ def _read(api: ApiServer, names: Collection[ObjectId]) -> dict[ObjectId, Manifes
 
     wanted = frozenset(names)
     with ThreadPoolExecutor(_READERS, "look") as pool:
-        everything = [m for each in pool.map(found, groups.items()) for m in each]
+        everything = [m for each in pool.map(objects_of, groups.items()) for m in each]
     return {oid: m for m in everything if (oid := id_of(m)) in wanted}

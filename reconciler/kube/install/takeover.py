@@ -116,7 +116,7 @@ def alive(api: ApiServer) -> tuple[Alive, ...]:
 
 
 def signs(live: Manifest, now: float) -> Iterator[Alive]:
-    """Of one object; `now` is in seconds since the epoch."""
+    """The signs of life of one object; `now` is in seconds since the epoch."""
     return _SIGNS[live["kind"]](live, now)
 
 

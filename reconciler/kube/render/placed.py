@@ -88,7 +88,7 @@ def in_repository(source: str) -> bool:
 
 
 def _repository(desired: Desired, workload: Workload, url: str | None) -> RepositorySource | None:
-    """With the commit of each file, so that other commits do not change the objects."""
+    """Add the commit of each file, so that other commits do not change the objects."""
     if url is None:
         return None
     paths = [model.source for model in workload.model_files if in_repository(model.source)]

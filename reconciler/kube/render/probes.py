@@ -22,7 +22,7 @@ _READ_BYTES_PER_S = 64 * 2**20  # a slow network disk: 64 MiB/s
 
 
 def probes(subject: Subject) -> dict[str, Any]:
-    """Of the engine's container."""
+    """The probes of the engine's container."""
     alive = {"path": subject.command.probe.path, "port": PORT_NAME}
     return {
         "startupProbe": {

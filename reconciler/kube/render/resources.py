@@ -15,7 +15,7 @@ from reconciler.kube.render.subject import Subject
 
 
 def resources(subject: Subject) -> dict[str, Any]:
-    """Of the engine's container. Values from the fleet override our estimates."""
+    """The resources of the engine's container. Values from the fleet override our estimates."""
     stated = subject.placed.service.spec.resources
     limits = {name: canonical(value) for name, value in stated.limits.items()}
     requests = {name: canonical(value) for name, value in stated.requests.items()}

@@ -44,7 +44,8 @@ def models_volume(subject: Subject) -> dict[str, Any]:
 
 
 def volumes(subject: Subject) -> list[dict[str, Any]]:
-    """Of a serving pod. Its root file systems are read-only: these are all it can write to."""
+    """The volumes of a serving pod. Its root file systems are read-only: these are all it can write
+    to."""
     mounted = [
         models_volume(subject),
         {"name": "workload", "emptyDir": {}},

@@ -84,7 +84,7 @@ def _command(placed: PlacedService, port: int) -> Command:
 
 
 def _threads(placed: PlacedService) -> str:
-    """As many as the cores that the pod was promised, else as the node states."""
+    """One thread for each core that the pod was promised, else as the node states."""
     resources = placed.service.spec.resources
     for stated in (resources.limits.get("cpu"), resources.requests.get("cpu")):
         if stated is not None:

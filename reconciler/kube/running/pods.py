@@ -74,7 +74,7 @@ def _containers(status: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _state(state: Any) -> dict[str, Any]:  # noqa: ANN401 - what an API server sent
-    """Of a container: how it ended, or why it waits."""
+    """How a container ended, or why it waits."""
     kinds = (("terminated", _END), ("waiting", ("reason", "message")))
     return {kind: _only(state[kind], names) for kind, names in kinds if (state or {}).get(kind)}
 

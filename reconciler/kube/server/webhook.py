@@ -91,6 +91,6 @@ def _hmac(key: bytes, body: bytes) -> hmac.HMAC:
 
 
 def _same(given: str, wanted: str) -> bool:
-    """As long for a wrong one as for a right one. Bytes: compare_digest refuses text that is not
-    ASCII."""
+    """Compare in the same time whether right or wrong. Bytes: compare_digest refuses text that is
+    not ASCII."""
     return hmac.compare_digest(given.strip().encode("utf-8", "replace"), wanted.encode())

@@ -111,7 +111,7 @@ def _key(node: str) -> str:
 
 
 def _address(text: object) -> str | None:
-    """As the host of a URL. None: an address that no pod has."""
+    """The address as the host of a URL. None: an address that no pod has."""
     try:
         address = ipaddress.ip_address(str(text))
     except ValueError:

@@ -107,7 +107,7 @@ class PodSpeeds(Listener):
         self._worker.close()
 
     def on_applied(self, done: Pass) -> None:
-        """Of a cluster that gave no answer the one before stands."""
+        """Note the clusters of a pass; one that gave no answer stays as it was."""
         if (cluster := observed_clusters(done.observed).get(f"cluster/{self.cluster}")) is not None:
             slices = ObjectSet.of(cluster.snapshot.slices)
             workloads = done.desired.assignment.workloads

@@ -153,7 +153,7 @@ def _conditions(of: FleetView) -> tuple[Condition, ...]:
 
 
 def _less(worst: Condition) -> Truth:
-    """Of a source that is lost it is not known whether it has a newer revision."""
+    """Claim less where the source is lost: whether it has a newer revision is not known."""
     return "Unknown" if worst.type == SOURCE_READY else worst.status
 
 
