@@ -98,7 +98,7 @@ _ROWS: Mapping[str, Said] = {
     r"dubious ownership": _dubious,
     r"terminal prompts disabled|authentication failed|returned error: 401": _unauthorized,
     r"returned error: 403": _forbidden,
-    r"repository '[^']*' not match|returned error: 404": _not_found,
+    r"repository '[^']*' not found|returned error: 404": _not_found,
     r"certificate verification failed|SSL certificate problem|local issuer": _untrusted,
     r"permission denied \((publickey|[a-z-]+,)": _key_refused,
     r"host key verification failed": _host_unknown,
