@@ -14,9 +14,9 @@ import os
 import socket
 import time
 from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import SplitResult, unquote
 
 if TYPE_CHECKING:
@@ -87,24 +87,51 @@ def time_left(deadline: float) -> float:
     return left
 
 
+class Duplex(Protocol):
+    """As much of a socket as is used here."""
+
+    def settimeout(self, timeout_s: float, /) -> None: ...
+    def sendall(self, data: bytes, /) -> None: ...
+    def recv_into(self, buffer: memoryview, /) -> int: ...
+    def close(self) -> None: ...
+
+
 class Deadlined:
     """The part of a socket that http.client uses, with a deadline that can be moved."""
 
-    def __init__(self, sock: socket.socket, deadline: float) -> None:
+    def __init__(self, sock: Duplex, deadline: float, buffer: int = io.DEFAULT_BUFFER_SIZE) -> None:
+        """`buffer`: bytes that are read at once."""
         self._sock = sock
+        self._buffer = buffer
+        self._waits = True
         self.deadline = deadline
 
     def sendall(self, data: bytes) -> None:
         self._sock.settimeout(time_left(self.deadline))
         self._sock.sendall(data)
 
-    def receive(self, buffer: memoryview) -> int:
-        """How many bytes came; 0: the other side has ended."""
-        self._sock.settimeout(time_left(self.deadline))
-        return self._sock.recv_into(buffer)
+    def receive(self, buffer: memoryview) -> int | None:
+        """How many bytes came; 0: the other side has ended; None: none are there, `at_once`."""
+        if self._waits:
+            self._sock.settimeout(time_left(self.deadline))
+            return self._sock.recv_into(buffer)
+        self._sock.settimeout(0.0)
+        try:
+            return self._sock.recv_into(buffer)
+        except BlockingIOError:
+            return None
+
+    @contextlib.contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Reading does not wait meanwhile."""
+        self._waits = False
+        try:
+            yield
+        finally:
+            self._waits = True
 
     def makefile(self, _: str) -> io.BufferedReader:
-        return io.BufferedReader(_Reader(self))
+        return io.BufferedReader(_Reader(self), self._buffer)
 
     def close(self) -> None:
         """http.client closes before it reads the body; the socket's owner closes it afterwards."""
@@ -125,5 +152,5 @@ class _Reader(BoundedStream):
     def __init__(self, source: Deadlined) -> None:
         self._source = source
 
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # all it is given
+    def readinto(self, buffer: memoryview) -> int | None:  # type: ignore[override]  # all it is given
         return self._source.receive(buffer)

@@ -29,8 +29,9 @@ class Wake:
         looked at at once if the last pass is a while ago, else together with what follows within
         three times what that pass took, and a second at most."""
         with self._changed:
-            self._pass_soon = True
-            self._changed.notify_all()
+            if not self._pass_soon:  # else the loop is awake, and gathers
+                self._pass_soon = True
+                self._changed.notify_all()
 
     def fetch(self) -> None:
         """The source may have moved."""

@@ -15,7 +15,7 @@ import pytest
 from reconciler.kube.client.api import ApiServer
 from reconciler.kube.client.credentials import ClusterCredentials, Grant
 from reconciler.kube.client.errors import Denied, NotFound, Unreachable
-from reconciler.kube.informer import read_your_writes
+from reconciler.kube.informer import read_your_writes, reflector
 from reconciler.kube.informer.cache import InformerCache
 from reconciler.kube.informer.read_your_writes import ReadYourWritesApi
 from reconciler.kube.informer.reflector import Freshness
@@ -193,6 +193,21 @@ def test_many_changes_are_told_as_few(place: Place) -> None:
         wait_for(lambda: len(_names(mirror)) == 60)
 
     assert told.count == 0  # the hour is not over
+
+
+def test_a_crowd_is_left_to_come_together_and_the_first_of_it_is_read_by_itself(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reflector, "_QUIET_S", HOUR_S)
+    with mirrored(place.api, place, gather_s=HOUR_S) as mirror:
+        for name in ("first", "second"):  # the second is the one after which it waits
+            place.put(name)
+            wait_for(lambda name=name: name in _names(mirror))
+        place.put("third")
+        time.sleep(0.1)
+
+        assert _names(mirror) == {"first", "second"}
+        mirror.stop()  # ends that at once
 
 
 def test_what_comes_while_somebody_is_told_is_told_together(place: Place) -> None:

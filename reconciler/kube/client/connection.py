@@ -18,11 +18,11 @@ from reconciler.http.connect import (
     Deadlined,
     ProxyNotSupported,
     connect,
-    secured,
     time_left,
 )
 from reconciler.kube.client.credentials import Grant
 from reconciler.kube.client.errors import AccessError
+from reconciler.kube.client.tls import TlsSocket
 
 _KEEPALIVE = (  # a dead peer is noticed after 30 s; not every system has each option
     ("TCP_KEEPIDLE", 15),
@@ -32,16 +32,22 @@ _KEEPALIVE = (  # a dead peer is noticed after 30 s; not every system has each o
 )
 
 
+_BUFFER = 1 << 14  # bytes: one record of TLS
+_END_OF_CHUNK = b"\r\n"  # which http.client reads with the next one
+
+
 class Connection:
     """Not thread-safe, except for `cut`."""
 
-    def __init__(self, grant: Grant, sock: socket.socket, deadline: float) -> None:
+    def __init__(
+        self, grant: Grant, sock: socket.socket, tls: TlsSocket | None, deadline: float
+    ) -> None:
         parts = urlsplit(grant.server)
         assert parts.hostname is not None
         self.grant = grant
         self.used_at = 0.0  # time.monotonic(), for the owner of the connection
-        self._sock = sock
-        self._deadlined = Deadlined(sock, deadline)
+        self._sock, self._tls = sock, tls
+        self._deadlined = Deadlined(tls or sock, deadline, _BUFFER)
         self._prefix = parts.path.rstrip("/")
         self._http = http.client.HTTPConnection(parts.hostname, parts.port or PORTS[parts.scheme])
         self._http.sock = self._deadlined  # the only parts of a socket that it uses
@@ -52,16 +58,17 @@ class Connection:
         parts = urlsplit(grant.server)
         assert parts.hostname is not None
         sock = _connected(parts, grant.proxy, deadline)
+        tls = None
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             _keep_alive(sock)
             if context is not None:
                 sock.settimeout(time_left(deadline))
-                sock = secured(sock, context, grant.tls_server_name or parts.hostname)
+                tls = TlsSocket(sock, context, grant.tls_server_name or parts.hostname)
         except BaseException:
             sock.close()
             raise
-        return cls(grant, sock, deadline)
+        return cls(grant, sock, tls, deadline)
 
     @property
     def deadline(self) -> float:
@@ -84,16 +91,25 @@ class Connection:
         self._http.request(method, self._prefix + target, body, headers)
         return self._http.getresponse()
 
+    def has_more(self, response: http.client.HTTPResponse) -> bool:
+        """Whether more of a response is here, so that reading on does not wait long."""
+        if response.isclosed():
+            return False
+        with self._deadlined.at_once():
+            return len(response.fp.peek(1)) > len(_END_OF_CHUNK)
+
     def is_quiet(self) -> bool:
         """Whether nothing arrived since the last response: bytes now can only be its end."""
+        if self._tls is not None and self._tls.has_unread:
+            return False
         poller = select.poll()
         poller.register(self._sock, select.POLLIN)
         return not poller.poll(0)
 
     def cut(self) -> None:
         """End it from another thread: a blocked reader sees the end at once."""
-        try:  # of the plain socket: TLS objects belong to the reader
-            socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
+        try:  # TLS objects belong to the reader
+            self._sock.shutdown(socket.SHUT_RDWR)
         except OSError:
             return  # it has ended already
 

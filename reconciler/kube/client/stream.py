@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -34,7 +35,7 @@ class Watch(Iterator[WatchEvent]):
         self._idle_s = idle_s
         self._what = what
         self._cluster = cluster
-        self._lines: Iterator[bytes] = iter(())
+        self._lines: deque[bytes] = deque()
         self._is_closed = False
 
     def __next__(self) -> WatchEvent:
@@ -46,8 +47,12 @@ class Watch(Iterator[WatchEvent]):
 
     def pending(self) -> WatchEvent | None:
         """The next event that has already arrived."""
-        line = next(self._lines, None)
-        return None if line is None else self._event(line)
+        return self._event(self._lines.popleft()) if self._lines else None
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether all that arrived was read: the next event is waited for."""
+        return not self._lines
 
     def close(self) -> None:
         self._is_closed = True
@@ -68,7 +73,7 @@ class Watch(Iterator[WatchEvent]):
                 raise
             if not lines:
                 return None
-            self._lines = iter([line for line in lines if line])
+            self._lines.extend(line for line in lines if line)
             if event := self.pending():
                 return event
 

@@ -29,6 +29,7 @@ _IDLE_S = 60.0  # an older kept connection is not used: servers and balancers dr
 _MOST_KEPT = 32
 # of one response, unpacked; etcd holds 1.5 MiB an object, a page 500 of them
 _MOST_BYTES = 256 << 20
+_MOST_AT_ONCE = 1 << 18  # of an endless response
 
 _log = logging.getLogger(__name__)
 
@@ -225,24 +226,27 @@ class Stream:
         self.warnings = _reply(response, b"").warnings
 
     def lines(self, idle_s: float) -> list[bytes]:
-        """The next whole lines, at least one; none if the response has ended.
+        """The next whole lines, all that have arrived; none if the response has ended.
 
         Raises Unreachable if it broke off, or if nothing arrived for `idle_s`.
         """
-        while True:
+        lines: list[bytes] = []
+        size, has_more = 0, True
+        while not lines or (has_more and size < _MOST_AT_ONCE):
             self._connection.deadline = time.monotonic() + idle_s
             try:
-                got = self._response.read1(1 << 16)
+                got = self._response.read1(_MOST_AT_ONCE)
+                has_more = bool(got) and self._connection.has_more(self._response)
             except _FAILURES as error:
                 raise self._transport._unreachable(self._connection.grant, error, idle_s) from None
             if not got:
-                return []
+                break
+            size += len(got)
             try:
-                lines = self._lines.take(got)
+                lines += self._lines.take(got)
             except ValueError as error:
                 raise Unreachable(f"an event is {error}") from None
-            if lines:
-                return lines
+        return lines
 
     def cut(self) -> None:
         self._connection.cut()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from reconciler.kube.client.api import ApiServer
 
 COALESCE_S = 0.05
+GATHER_S = 0.2  # for who follows many objects that move together
 FIRST_PAUSE_S = 0.5  # the most that is waited before the second attempt; it doubles
 LOOK_AGAIN_S = 10.0  # for a kind that is not installed
 
@@ -49,17 +50,19 @@ class InformerCache:
         look_again_s: float = LOOK_AGAIN_S,
         proven_s: float = PROVEN_S,
         coalesce_s: float = COALESCE_S,
+        gather_s: float = 0.0,
     ) -> None:
         """`changed` is called from a thread of the cache, after one or more changes of objects or
         of freshness; it may not raise. `slim` drops from an arriving object what is not needed.
         `idle_s`: how long a watch may be silent; after `proven_s` it has worked. What changes
-        within `coalesce_s` is reported as one.
+        within `coalesce_s` is reported as one; in a crowd, what comes within `gather_s` is read
+        together.
         """
         self._changed = changed
         self._coalesce_s = coalesce_s
         self._news = threading.Event()
         self._stopped = threading.Event()
-        pace = (idle_s, first_pause_s, look_again_s, proven_s)
+        pace = (idle_s, first_pause_s, look_again_s, proven_s, gather_s)
         view = WatchedKind(api, selector, namespace, slim, *pace)
         self._feeds = tuple(
             Reflector(kind, view, self._news.set, self._stopped, self._hurry) for kind in kinds

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from reconciler.api.meta import GROUP
 from reconciler.kube.client.errors import ClusterError, NotFound, Throttled, Unreachable
 from reconciler.kube.client.pace import Pace
-from reconciler.kube.informer.cache import InformerCache
+from reconciler.kube.informer.cache import GATHER_S, InformerCache
 from reconciler.kube.informer.read_your_writes import ReadYourWritesApi
 from reconciler.kube.informer.reflector import Freshness
 from reconciler.kube.inventory import is_ours, parent_id, selector, set_id
@@ -146,7 +146,8 @@ class WatchingObserver:
         if self._cache is None or fleet != self._fleet:
             self.close()
             self._fleet = fleet
-            self._cache = InformerCache(self._api, KINDS, f"{FLEET_LABEL}={fleet}", self._notify)
+            chosen = f"{FLEET_LABEL}={fleet}"
+            self._cache = InformerCache(self._api, KINDS, chosen, self._notify, gather_s=GATHER_S)
             self._cache.start()
         return self._cache
 

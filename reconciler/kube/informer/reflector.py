@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 LIFE_S = 300.0  # of one watch; the server ends it, so that load spreads over its replicas
 LONGEST_PAUSE_S = 30.0
 PROVEN_S = 1.0  # a watch that lived so long has worked
+_QUIET_S = 1.0  # without an event: the next one is not of a crowd
 _PASSING_S = 2.0  # one attempt that failed, and the next one follows so soon, is not an outage
 _RELIST_AFTER = 5  # watches that failed in a row: the server may have lost what it knew
 
@@ -62,6 +63,7 @@ class WatchedKind:
     first_pause_s: float
     look_again_s: float  # for a kind that is not installed
     proven_s: float  # a watch that lived so long has worked
+    gather_s: float  # what follows each other within it is read together
 
 
 class Reflector:
@@ -94,6 +96,7 @@ class Reflector:
         self._was_served = False
         self._is_new = False  # it was listed, or tried to, and no watch has worked since
         self._failures = 0  # in a row
+        self._read_at = float("-inf")  # when all that had arrived was read, monotonic
 
     def objects(self) -> dict[ObjectId, Packed]:
         with self._lock:
@@ -178,6 +181,8 @@ class Reflector:
             if not self._stopped.is_set():
                 for event in watch:
                     self._take(event)
+                    if watch.is_drained:
+                        self._gather()
         except Unreachable as error:  # a break is not an outage before the next attempt failed
             _log.debug("%s", error)
         finally:
@@ -192,6 +197,13 @@ class Reflector:
         else:
             self._failures += 1
         return self._pause_s()
+
+    def _gather(self) -> None:
+        """Each waking costs as much as reading several events, so that in a crowd they are left to
+        come together. The first one after a while is waited for and read by itself."""
+        before, self._read_at = self._read_at, time.monotonic()
+        if self._read_at - before < _QUIET_S:
+            self._stopped.wait(self._view.gather_s)
 
     def _works(self) -> None:
         is_back = self._failures > 0 or self.freshness in _AWAY

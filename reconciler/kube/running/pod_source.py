@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from reconciler.api.meta import ObjectRef
 from reconciler.kube.client.errors import Unreachable
-from reconciler.kube.informer.cache import InformerCache
+from reconciler.kube.informer.cache import GATHER_S, InformerCache
 from reconciler.kube.kinds import SERVED_KINDS
 from reconciler.kube.objects import FLEET_LABEL, SERVICE_LABEL, Manifest, service_of
 from reconciler.kube.render.labels import is_benchmark
@@ -76,7 +76,9 @@ class FollowedPods:
             self.close()
             self._fleet = fleet
             selector = f"{FLEET_LABEL}={fleet},{SERVICE_LABEL}"
-            self._cache = InformerCache(self._api, [_POD], selector, self._changed, slim=essentials)
+            self._cache = InformerCache(
+                *(self._api, [_POD], selector, self._changed), slim=essentials, gather_s=GATHER_S
+            )
             self._cache.start()
         return self._cache
 
