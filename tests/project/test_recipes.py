@@ -222,6 +222,101 @@ RECIPES = {
             assert "A name that is whispered." in text, text
             """,
     ),
+    "reason": Recipe(
+        rows=(
+            (
+                "reconciler/api/reasons.py",
+                '        "Added": ',
+                '        "Moulting": "it grows new feathers",\n',
+            ),
+        ),
+        check="""
+            assert "Moulting" in (schemas / "plan.json").read_text()
+            """,
+    ),
+    "memory law": Recipe(
+        files={
+            "reconciler/memory/parrot.py": """
+                from reconciler.memory.facts import MemoryEstimate
+
+
+                def estimate_parrot(facts, settings):
+                    return MemoryEstimate(facts.file_bytes, 0, 0, 0, 0, 0, 0, True, ())
+                """
+        },
+        rows=(
+            (
+                "reconciler/memory/__init__.py",
+                "\n__all__",
+                "from reconciler.memory.parrot import estimate_parrot\n",
+            ),
+            (
+                "reconciler/memory/__init__.py",
+                '"vllm": estimate_vllm',
+                '"parrot": estimate_parrot, ',
+            ),
+            ("reconciler/memory/facts.py", '"vllm"] = "llama.cpp"', '"parrot", '),
+        ),
+        check="""
+            from dataclasses import replace
+            from reconciler.memory import MLX, ModelFacts, estimate
+            facts = ModelFacts("bird", 4096, 4096, 0, 1, 0, {})
+            assert estimate(facts, replace(MLX, engine="parrot")).total_bytes == 4096
+            """,
+    ),
+    "fact that an agent reports": Recipe(
+        rows=(
+            (
+                "reconciler/api/nodestate.py",
+                '    gone: Annotated[bool, Field(description="It should run',
+                "    songs: Whole | None = None\n",
+            ),
+            (
+                "reconciler/core/observation.py",
+                "    gone: bool = False  # it should run",
+                "    songs: int | None = None\n",
+            ),
+            (
+                "reconciler/report/instancestate.py",
+                "        start_seconds=instance.start_seconds,\n        tokens",
+                "        songs=instance.songs,\n",
+            ),
+            (
+                "reconciler/report/instancestate.py",
+                "        gone=instance.gone,\n        drifts",
+                "        songs=instance.songs,\n",
+            ),
+            (
+                "agent/cluster/status.py",
+                '        "gone": instance.gone or None,',
+                '        "songs": instance.songs,\n',
+            ),
+            (
+                "reconciler/kube/crd/status.py",
+                '        "gone": _is("It should run',
+                '        "songs": _is("How many it sang.", _NUMBER),\n',
+            ),
+            (
+                "reconciler/kube/crsource/nodes.py",
+                '        "gone": entry.get("gone") is True,',
+                '        "songs": entry.get("songs"),\n',
+            ),
+        ),
+        check="""
+            from agent.cluster.status import instance_entry
+            from reconciler.api.meta import ObjectRef
+            from reconciler.api.nodestate import InstanceState
+            from reconciler.core.observation import Instance
+            from reconciler.kube.crsource.nodes import _instance
+            from reconciler.report.instancestate import instance_state, read_instance
+            ref = ObjectRef("InferenceService", "default", "chat")
+            sang = Instance(ref, "node/box", "parrot", {}, "0", None, None, True, "Ready", songs=3)
+            wire = instance_state(sang, None).model_dump_json(by_alias=True)
+            assert read_instance(InstanceState.model_validate_json(wire), "node/box").songs == 3
+            assert _instance(ref, instance_entry(sang, "box", "r1"), None)["songs"] == 3
+            assert '"songs"' in (schemas / "nodestate.json").read_text()
+            """,
+    ),
     "metric": Recipe(
         rows=(
             (
@@ -439,7 +534,7 @@ for name, check in json.load(sys.stdin).items():
     with tempfile.TemporaryDirectory() as folder:
         fleet = Path(shutil.copytree("fleet", Path(folder) / "fleet"))
         try:
-            exec(check, {"fleet": fleet, "reconcile": reconcile})
+            exec(check, {"fleet": fleet, "reconcile": reconcile, "schemas": Path("schemas")})
         except BaseException:
             found[name] = traceback.format_exc()
         else:
