@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from time import monotonic
+from typing import NamedTuple
 
 from reconciler.agents.arrival import Arrival, Stage, arrivals
 from reconciler.agents.nodes import AgentNodes
@@ -33,12 +34,16 @@ _TONES = {
 }
 
 
-Key = tuple[str, ObjectRef, ObjectName | None]
-
-
-def key_of(change: Change) -> Key:
+class ChangeSubject(NamedTuple):
     """What a change is about, in any plan."""
-    return (change.target, change.ref, change.object)
+
+    target: str
+    ref: ObjectRef
+    object: ObjectName | None
+
+    @classmethod
+    def of(cls, change: Change) -> ChangeSubject:
+        return cls(change.target, change.ref, change.object)
 
 
 class ArrivalConsole(Console):
@@ -76,7 +81,9 @@ class ArrivalConsole(Console):
         self.arrivals: tuple[Arrival, ...] = ()
         self.unmade = False  # the last pass failed to make one of its changes
         self.made = False  # it made some: what clusters were sent is not the last state
-        self.done: dict[Key, Outcome] = {}  # what became of changes that were made from here
+        self.done: dict[
+            ChangeSubject, Outcome
+        ] = {}  # what became of changes that were made from here
         self.failed = False  # the newest revision could not be had, or is invalid
 
     @property
@@ -117,7 +124,7 @@ class ArrivalConsole(Console):
             outcome.result is Result.APPLIED and outcome.change.object for outcome in made
         )
         if self._hold_json:
-            self.done |= {key_of(outcome.change): outcome for outcome in made}
+            self.done |= {ChangeSubject.of(outcome.change): outcome for outcome in made}
         super().on_applied(replace(done, outcomes=made))
 
     def on_refused(self, revision: str, problems: tuple[Problem, ...]) -> None:

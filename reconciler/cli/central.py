@@ -12,7 +12,7 @@ from time import monotonic
 
 from reconciler.agents.arrival import Stage
 from reconciler.cli.agents import open_agents
-from reconciler.cli.arrivals import ArrivalConsole, arrival_text, key_of
+from reconciler.cli.arrivals import ArrivalConsole, ChangeSubject, arrival_text
 from reconciler.cli.clusters import ClusterWiring, open_clusters
 from reconciler.cli.console import Screen
 from reconciler.cli.fleet import beside_the_commit, journal_of, open_fleet, reader_of
@@ -132,7 +132,8 @@ def _outcomes(console: ArrivalConsole) -> list[Outcome]:
     revision = short_revision(console.first.revision)
     why = {a.target: arrival_text(a, revision) for a in console.arrivals}
     return [
-        done.get(key_of(change)) or _outcome(change, console.observed, why.get(change.target, ""))
+        done.get(ChangeSubject.of(change))
+        or _outcome(change, console.observed, why.get(change.target, ""))
         for change in console.first.changes
     ]
 

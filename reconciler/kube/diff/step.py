@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from reconciler.api.meta import FORCE_FIELDS_ANNOTATION, HOLD_ANNOTATION, ObjectRef
 from reconciler.core.observation import Location
@@ -27,7 +27,14 @@ from reconciler.kube.objects import (
     kind_of,
 )
 
-Steps = tuple[tuple[Change, ...], tuple[Blocked, ...]]
+
+class ObjectSteps(NamedTuple):
+    """What is done to one object, and what is not."""
+
+    changes: tuple[Change, ...] = ()
+    blocked: tuple[Blocked, ...] = ()
+
+
 Resting = Mapping[tuple[ObjectId, str], str]
 
 _TEMPLATE = ("f:spec", "f:template")
@@ -82,19 +89,20 @@ class ObjectStep:
 
 def step_of(
     at: ObjectStep, want: Manifest, have: Manifest | None, rolls: bool, resting: Resting
-) -> Steps:
+) -> ObjectSteps:
     """`rolls`: its pods are replaced even if only our rendering changed."""
     if have is None:
         reason = "Added" if at.is_new else "ObjectMissing"
-        return (at.change(Action.CREATE, reason, manifest=want),), ()
+        return ObjectSteps((at.change(Action.CREATE, reason, manifest=want),))
     if have["metadata"].get("deletionTimestamp"):
-        return (), (at.blocked("ObjectGoing", _going(at.oid, have)),)
+        return ObjectSteps(blocked=(at.blocked("ObjectGoing", _going(at.oid, have)),))
     want = as_sized(want, have)
     meant = want if rolls else as_before(want, have)
-    compared = _Found.of(at, compare(meant, have), want, resting)
+    compared = _Differences.of(at, compare(meant, have), want, resting)
     if (compared.takes or compared.reported) and _is_held(want, have):
         drift = "; ".join(_describe(d) for d in (*compared.takes, *compared.reported))
-        return (), (at.blocked("Held", f"{at.oid.label}: {drift}; left by its hold annotation"),)
+        message = f"{at.oid.label}: {drift}; left by its hold annotation"
+        return ObjectSteps(blocked=(at.blocked("Held", message),))
     changes: list[Change] = []
     blocked: list[Blocked] = []
     if compared.takes:
@@ -111,11 +119,11 @@ def step_of(
         blocked.append(at.blocked("FieldConflict", _conflicting(at.oid, compared.conflicts)))
     if meant is not want and not rolls and compare(want, have) != compare(meant, have):
         changes.append(at.change(Action.DEFERRED, "RenderChanged"))
-    return tuple(changes), tuple(blocked)
+    return ObjectSteps(tuple(changes), tuple(blocked))
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Differences:
     """The differences of one object by what happens to them."""
 
     declared: tuple[Difference, ...]
@@ -128,7 +136,7 @@ class _Found:
     @classmethod
     def of(
         cls, at: ObjectStep, differences: Iterable[Difference], want: Manifest, resting: Resting
-    ) -> _Found:
+    ) -> _Differences:
         kept = tuple(differences)
         drift = [d for d in kept if d.cause in (Cause.DRIFT, Cause.ADDED)]
         theirs = [d for d in kept if d.cause in (Cause.CONFLICT, Cause.CONTROLLER)]
@@ -151,7 +159,7 @@ class _Found:
 
 
 def _taking(
-    at: ObjectStep, compared: _Found, fixed: tuple[Difference, ...], manifest: Manifest
+    at: ObjectStep, compared: _Differences, fixed: tuple[Difference, ...], manifest: Manifest
 ) -> Change:
     recreated = fixed if at.oid.kind == "Deployment" else ()  # its pods with it
     fields = tuple(_field(d, recreated) for d in compared.takes if not _is_bookkeeping(d))
@@ -180,7 +188,7 @@ def _taken(difference: Difference) -> str:
     return f"{difference.field}: taken from {difference.by.label if difference.by else 'someone'}"
 
 
-def _shown(at: ObjectStep, compared: _Found) -> list[Change]:
+def _shown(at: ObjectStep, compared: _Differences) -> list[Change]:
     """Differences that are reported and left alone."""
     rows = (
         (

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from reconciler.api.benchmark_settings import settings_digest
 from reconciler.api.fleetnode import DeviceMemory
@@ -27,9 +27,16 @@ from reconciler.kube.render.labels import COMPONENT_LABEL, SERVER
 from reconciler.placement.nodefit import CandidateNode, PodDemand
 
 ServiceKey = tuple[str, str]  # namespace, name
-Measured = tuple[str, str, str]
-"""Digest of a model, runtime and digest of settings: what a measured speed is of, but its device
-and the engine's build."""
+
+
+class MeasuredModel(NamedTuple):
+    """What a measured speed is of, but its device and the engine's build: the digests of a model
+    and of its settings, and the runtime."""
+
+    model: str
+    runtime: str
+    settings: str
+
 
 _OVER = ("Succeeded", "Failed")
 _MOST_RESOURCE = 253 + 1 + 63  # characters of a resource's name, as Kubernetes has it
@@ -42,7 +49,7 @@ class ServiceFacts:
     pool: str = ""
     int4: bool = False
     gpu_bytes: int | None = None
-    measured: tuple[Measured, ...] = ()
+    measured: tuple[MeasuredModel, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +120,9 @@ def service_facts(deployment: Mapping[str, Any]) -> ServiceFacts:
         int4=any(map(is_of_4_bits, models)),
         gpu_bytes=max((size for size in sizes if isinstance(size, int)), default=None),
         measured=tuple(
-            (model["sha256"], runtime, settings_digest(settings, str(model.get("name"))))
+            MeasuredModel(
+                model["sha256"], runtime, settings_digest(settings, str(model.get("name")))
+            )
             for model in models
             if isinstance(model.get("sha256"), str)
         ),

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from reconciler.api.benchmark import BenchmarkResult, DeviceClass, newest
 from reconciler.api.nodelabels import NodeLabels
-from reconciler.kube.extender.demand import Measured, PoolFacts, ServiceFacts, ServiceKey
+from reconciler.kube.extender.demand import MeasuredModel, PoolFacts, ServiceFacts, ServiceKey
 from reconciler.placement.nodefit import CandidateNode, PodDemand
 
 NO_SERVICE = ServiceFacts()
@@ -20,15 +20,18 @@ class MeasuredSpeeds:
     with rights in it may say what he likes, of its own services. One thread asks."""
 
     def __init__(self, results: Iterable[tuple[str, BenchmarkResult]] = ()) -> None:
-        self._results: defaultdict[tuple[str, Measured], list[BenchmarkResult]] = defaultdict(list)
+        self._results: defaultdict[tuple[str, MeasuredModel], list[BenchmarkResult]] = defaultdict(
+            list
+        )
         for namespace, result in results:
             key = result.key
-            self._results[namespace, (key.model, key.runtime, key.settings)].append(result)
+            model = MeasuredModel(key.model, key.runtime, key.settings)
+            self._results[namespace, model].append(result)
 
     def of(
         self,
         namespace: str,
-        models: tuple[Measured, ...],
+        models: tuple[MeasuredModel, ...],
         labels: NodeLabels,
         gpus: int,
         now: float,

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.core.target import Result
 from reconciler.loop import Listener
@@ -29,8 +29,13 @@ _LONGEST_LOSS_S = 900.0  # a git server may be away for a while: what runs is no
 Served = tuple[str, str]
 """The label of a service, and the target that it runs on; empty where that is not known."""
 
-Step = tuple[str, str, str]
-"""The kind and the label of an object, and the target that has it: what a step is about."""
+
+class Step(NamedTuple):
+    """What a step is about: an object, and the target that has it."""
+
+    kind: str
+    label: str
+    target: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,4 +134,4 @@ def _declared(planned: Pass) -> Iterator[Served]:
 
 
 def _step(change: Change) -> Step:
-    return change.ref.kind, change.ref.label, change.target
+    return Step(change.ref.kind, change.ref.label, change.target)
