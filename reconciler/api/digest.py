@@ -8,7 +8,8 @@ import re
 
 import orjson
 
-_FLOAT = re.compile(rb"[:,\[]-?[0-9]+[.e][0-9.e+-]*[,\]}]")  # in JSON, if not only there
+# in JSON, and in a text only in a list: a text's own quotes follow an odd number of backslashes
+_FLOAT = re.compile(rb'(?:(?<!\\)(?:\\\\)*":|[,\[])-?[0-9]+[.e][0-9.e+-]*[,\]}]')
 
 
 def digest(value: object) -> str:

@@ -28,6 +28,9 @@ _VALUES = st.recursive(
 @example({"n": 10**30, "m": -(2**63), "o": 2**64 - 1})
 @example({2: "two", 10: "ten"})
 @example({"text": '"\\/\b\f\n\r\t\x00\x1f\x7f\u2028,1.5:2e3'})
+@example({"a\\": 1e-7})
+@example({'b"': 1e-7, "c": '{"d":1e-7}'})
+@example({'e\\"': 1e-7})
 def test_a_digest_is_of_json_with_sorted_keys_and_no_blanks(value: object) -> None:
     spelled = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
