@@ -38,10 +38,10 @@ class TlsSocket:
         self._sock.settimeout(timeout_s)
 
     def sendall(self, data: bytes) -> None:
+        """It leaves when an answer is waited for: a request's head and body in one packet."""
         left = memoryview(data)
         while left:
             left = left[self._tls.write(left) :]
-        self._flush()
 
     def recv_into(self, buffer: memoryview) -> int:
         """How many bytes came, as many as have arrived; 0: the other side has ended."""
@@ -52,7 +52,7 @@ class TlsSocket:
             except ssl.SSLWantReadError:
                 if done:
                     break
-                self._flush()  # what the protocol itself has to say
+                self._flush()
                 self._receive()
                 continue
             except ssl.SSLEOFError:  # without a farewell, as http.client's caller will find
