@@ -193,10 +193,12 @@ class Wiper:
             yield f"{prefix}/{within}{plural}/{name}", item
 
     def _end(self, path: str, item: Mapping[str, Any]) -> None:
-        if "deletionTimestamp" not in item["metadata"]:
+        is_going = "deletionTimestamp" in item["metadata"]
+        if not (is_going and item["metadata"].get("finalizers")):
+            # also of a pod that goes: where its node is gone, it would be waited for a minute
             options = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
             self._call("DELETE", path, options)
-        elif item["metadata"].get("finalizers") and not path.startswith(_CRDS):
+        elif not path.startswith(_CRDS):
             self._call("PATCH", path, {"metadata": {"finalizers": None}})
 
     def _call(
