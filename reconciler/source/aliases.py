@@ -113,7 +113,7 @@ class _Count:
     ) -> _Size:
         size = sizes.get(event.anchor or "")
         if size is None and any(anchor == event.anchor for anchor, _ in open_nodes):
-            return _Size(MAX_NODES + 1, 0)  # it contains itself
+            raise AliasError("FileUnreadable", _TOO_LARGE, event.place)  # it contains itself
         if size is None:
             message = (
                 f"not valid YAML: unknown anchor {event.anchor}; define it with & before it in the"
@@ -124,9 +124,9 @@ class _Count:
 
 
 def _nodes(value: object) -> int:
-    """How many values there are, keys among them, up to some more than MAX_NODES."""
+    """How many values there are, keys among them."""
     level, count = [value], 0
-    while level and count <= MAX_NODES:
+    while level:
         count += len(level)
         below: list[object] = []
         for item in level:

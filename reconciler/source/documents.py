@@ -149,7 +149,8 @@ def _syntax(text: str, message: str) -> _UnreadableFile:
     ats = [Place(int(at[1]), int(at[2])) for at in _AT.finditer(message)]
     position = _AT_POSITION.search(message)
     place = ats[0] if ats else Place(1, 1)
-    if not _line(text, place) and len(ats) > 1:  # the end of the file: report where it was opened
+    # At the end of the file: where what is not closed was opened.
+    if not _line(text, place.line) and len(ats) > 1:
         place = ats[-1]
         message = _AT.sub("", message)
     if position:
@@ -163,7 +164,7 @@ def _syntax(text: str, message: str) -> _UnreadableFile:
     what = _AT_POSITION.sub("", _AT.sub("", message, count=1))
     if "control characters" in message:
         return _UnreadableFile("YamlSyntax", f"{what}; remove it", place)
-    if _line(text, place)[place.column - 1 :].startswith("\t"):
+    if _line(text, place.line)[place.column - 1 :].startswith("\t"):
         what = "a tab cannot indent"
     from reconciler.source.yaml_hints import hint
 
@@ -182,12 +183,12 @@ def _inside(text: str, place: Place) -> Place:
     last = text.rstrip().count("\n") + 1
     if place.line <= last:
         return place
-    return Place(last, len(_line(text, Place(last, 1)).rstrip()) + 1)
+    return Place(last, len(_line(text, last).rstrip()) + 1)
 
 
-def _line(text: str, place: Place) -> str:
-    lines = text.split("\n", place.line)
-    return lines[place.line - 1] if place.line <= len(lines) else ""
+def _line(text: str, number: int) -> str:
+    lines = text.split("\n", number)
+    return lines[number - 1] if number <= len(lines) else ""
 
 
 def _problem(path: str, rule: str, place: Place, field: str, message: str) -> Problem:

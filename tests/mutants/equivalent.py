@@ -74,6 +74,18 @@ EQUIVALENT: dict[str, dict[tuple[str, str, str], str]] = {
             "<",
         ): "a kind is there besides",
     },
+    "reconciler/source/documents.py": {
+        (
+            'if text.count("[") + text.count("{") > MAX_OPEN_BRACKETS:',
+            ">",
+            ">=",
+        ): "as many brackets are not more open ones",
+        (
+            "if not _line(text, place.line) and len(ats) > 1:",
+            ">",
+            ">=",
+        ): "the only place is the last one",
+    },
     "reconciler/source/yaml_hints.py": {
         (
             "open_levels = {level for level in open_levels if level <= indent}",

@@ -8,14 +8,27 @@ from hypothesis import strategies as st
 
 from reconciler.api.meta import API_VERSION
 from reconciler.report.problems import as_text
-from reconciler.source.aliases import MAX_LENGTH, MAX_NODES
-from reconciler.source.documents import MAX_DOCUMENTS, read_documents
+from reconciler.source import aliases
+from reconciler.source.aliases import (
+    MAX_LENGTH,
+    MAX_NODES,
+    AliasError,
+    check_agreement,
+    counted,
+)
+from reconciler.source.documents import (
+    MAX_DOCUMENTS,
+    count_documents,
+    read_documents,
+    read_foreign,
+)
 from reconciler.source.places import content_lines, field_path, locate
 from reconciler.source.plain_place import plain_place
 from reconciler.source.tree import MAX_FILE_BYTES
 from tests.support.fleets import load_texts, model, service
 
 HEAD = f"apiVersion: {API_VERSION}\nkind: Model\n"
+DEPTH = "nested deeper than 128 levels"
 OTHER = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n"
 
 
@@ -78,8 +91,15 @@ def test_documents_of_other_groups_are_counted() -> None:
     [
         (f"{HEAD}spec:\n  a: 1\n  a: 2\n", 5, 3, "spec.a", "YamlSyntax", "first on line 4"),
         (f"{HEAD}kind: Model\n", 3, 1, "kind", "YamlSyntax", "is set twice"),
-        (f"{HEAD}spec:\n\ta: 1\n", 4, 1, "", "YamlSyntax", "tab cannot indent; use spaces"),
-        (f"{HEAD}spec: [1\nb: 2\n", 4, 2, "", "YamlSyntax", "close the list with ]"),
+        (f"{HEAD}spec:\n\ta: 1", 4, 1, "", "YamlSyntax", "tab cannot indent; use spaces"),
+        (
+            f"{HEAD}spec: [1\nb: 2\n",
+            4,
+            2,
+            "",
+            "YamlSyntax",
+            "while parsing a flow sequence at line 3 column 7; close the list with ]",
+        ),
         (f"{HEAD}spec: a: b\n", 3, 8, "", "YamlSyntax", "quote a value"),
         (f"spec: a: b\n{HEAD}", 1, 8, "", "YamlSyntax", "quote a value"),
         (f"{HEAD}spec: *nobody\n", 3, 7, "", "YamlSyntax", "define it with &"),
@@ -98,6 +118,9 @@ def test_documents_of_other_groups_are_counted() -> None:
         (f"{HEAD}spec: [1, .nan]\n", 3, 11, "spec[1]", "Schema", "not a usable number"),
         (f"{HEAD}spec: {'9' * 30}\n", 3, 7, "", "YamlSyntax", "64 bits"),
         (f"{HEAD}? [a, b]\n: 1\n", 1, 1, "", "YamlSyntax", "keys are text"),
+        ("[" * 201, 1, 201, "", "FileUnreadable", DEPTH),
+        ("][[]" + "[" * 200, 1, 204, "", "FileUnreadable", DEPTH),
+        ("? " * 200, 1, 1, "", "FileUnreadable", DEPTH),
         (f"{HEAD}spec: \x00\n", 3, 7, "", "YamlSyntax", "control characters"),
         (
             "apiVersion: inference.llmkube.dev/v1\nkind: Model\n",
@@ -131,9 +154,23 @@ def test_a_mistake_has_its_place(
 
 
 def test_bytes_that_are_no_utf8_are_named_with_their_line() -> None:
-    assert problems(HEAD.encode() + b"a: \xff\n") == [
-        (3, 4, "", "FileUnreadable", "byte 0xff is not UTF-8 text; save the file as UTF-8")
+    assert problems(b"\na: \xff\n") == [
+        (2, 4, "", "FileUnreadable", "byte 0xff is not UTF-8 text; save the file as UTF-8")
     ]
+
+
+def test_what_has_no_place_is_wrong_with_the_whole_file() -> None:
+    assert problems(bomb(12, 2))[0][:2] == (1, 1)
+
+
+def test_what_is_as_large_or_as_deep_as_is_allowed_is_read() -> None:
+    assert problems("#" * MAX_FILE_BYTES) == problems("- " * 128) == []
+
+
+def test_a_file_that_is_not_ours_is_read_or_refused_as_a_whole() -> None:
+    assert read_foreign(b"a: 1\n---\nno\n") == [{"a": 1}, "no"]
+    with pytest.raises(ValueError, match="keys are text"):
+        read_foreign(b"? [a]\n")
 
 
 def bomb(levels: int, width: int) -> str:
@@ -143,7 +180,6 @@ def bomb(levels: int, width: int) -> str:
 
 
 ALIASES = "its aliases stand for more than 50,000 values"
-DEPTH = "nested deeper than 128 levels"
 # Of each the cap that refuses it; without them some take minutes, and more memory than there is.
 HOSTILE = {
     "alias bomb": (bomb(9, 9), ALIASES),
@@ -157,6 +193,7 @@ HOSTILE = {
         ALIASES,
     ),
     "an alias of itself": ("a: &a [*a]\n", ALIASES),
+    "an alias of itself by a name of before": ("b: &a x\na: &a [*a]\n", ALIASES),
     "flow nesting": ("[" * 500_000, DEPTH),
     "balanced flow nesting": ("[" * 20_000 + "]" * 20_000, DEPTH),
     "mapping nesting": ("{a: " * 20_000, DEPTH),
@@ -173,13 +210,36 @@ HOSTILE = {
 }
 
 
+def test_as_many_documents_as_are_allowed_are_read() -> None:
+    reading = read_documents("a.yaml", b"---\na: 1\n" * MAX_DOCUMENTS)
+
+    assert (reading.others, reading.problems) == (MAX_DOCUMENTS, ())
+
+
+@pytest.mark.parametrize(
+    ("text", "most"),
+    [
+        ("", 1),
+        ("a: 1\n---\nb: 2\n", 2),
+        ("---\na: 1\n---\nb: 2\n", 3),
+        ("a: b---c\n", 2),  # one is not looked at
+        ("a: b---c---d\n", 1),
+        ("---\n" * (MAX_DOCUMENTS + 1), MAX_DOCUMENTS),
+    ],
+)
+def test_documents_are_counted_without_a_parser(text: str, most: int) -> None:
+    assert count_documents(text.encode()) == most
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_files_are_refused_at_once(name: str) -> None:
     text, why = HOSTILE[name]
     data = (HEAD + text if "documents" not in name else text).encode()
 
-    (found,) = read_documents("a.yaml", data).problems
+    reading = read_documents("a.yaml", data)
 
+    (found,) = reading.problems
+    assert reading.others == 0
     assert found.rule == "FileUnreadable"
     assert found.message.startswith(why)
     assert len(found.message) < 300
@@ -202,6 +262,12 @@ def test_aliases_near_what_only_one_parser_takes_are_not_written_out(text: str) 
     assert "mend or quote this" in found.message
 
 
+def test_what_only_looks_like_an_alias_is_read_as_it_is() -> None:
+    text = f"{HEAD}spec: {{source: https://example.org/x.gguf}} # *that one\n"
+
+    assert read(text)["spec"] == {"source": "https://example.org/x.gguf"}
+
+
 def test_aliases_of_another_document_than_what_only_one_parser_takes_are_read() -> None:
     text = f"{HEAD}spec: {{source: https://example.org/x.gguf}}\n---\n{HEAD}spec: [&a x, *a]\n"
 
@@ -209,6 +275,49 @@ def test_aliases_of_another_document_than_what_only_one_parser_takes_are_read() 
 
     assert [d.content["spec"] for d in reading.documents][1:] == [["x", "x"]]
     assert reading.problems == ()
+
+
+def test_aliases_count_in_each_document_for_itself() -> None:
+    text = f"{HEAD}spec: [&a x, *a]\n---\n{HEAD}\n---\n{HEAD}spec: {{a: &a [y], b: *a}}\n"
+
+    assert read_documents("a.yaml", text.encode()).problems == ()
+    assert counted(text) == {0: 9, 2: 13}
+
+
+@pytest.mark.parametrize(
+    ("text", "nodes", "length"),
+    [
+        ("[&a xy, *a, z]", 4, 5),
+        ("[&a [xyz], *a]", 5, 6),
+        ("a: &a {b: xy}\nc: *a\n", 9, 8),
+    ],
+)
+def test_aliases_stand_for_as_much_as_is_allowed_and_no_more(
+    text: str, nodes: int, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for less_nodes, less_length in ((0, 0), (1, 0), (0, 1)):
+        monkeypatch.setattr(aliases, "MAX_NODES", nodes - less_nodes)
+        monkeypatch.setattr(aliases, "MAX_LENGTH", length - less_length)
+        if less_nodes or less_length:
+            with pytest.raises(AliasError):
+                counted(text)
+        else:
+            assert counted(text) == {0: nodes}
+
+
+@pytest.mark.parametrize(
+    ("loaded", "agrees"), [([{"a": [1, {}]}], True), ([{"a": [1]}], False), ([], False)]
+)
+def test_documents_with_aliases_are_refused_where_two_parsers_disagree(
+    loaded: list[object], agrees: bool
+) -> None:
+    places = []
+    try:
+        check_agreement("# a\na: [1, {}]\n", {0: 5}, loaded)
+    except AliasError as refused:
+        places.append(refused.place)
+
+    assert places == ([] if agrees else [(2, 1)])
 
 
 def test_a_few_aliases_are_fine_behind_much_else() -> None:
