@@ -92,7 +92,7 @@ class GitSource(Historied):
         answer, or has it no more."""
         kept = f"refs/fleet/commit/{revision}"
         with self.mirror.locked(self._transfer_deadline_s):
-            self.mirror.prepare("sha256" if len(revision) == 64 else "sha1")
+            self.mirror.prepare(_format_of(revision))
             wanted = [f"+{revision}:{kept}"]
             got = self.mirror.fetch(self._address, wanted, self._credentials, self._deadline_s)
         if got.code != 0:
@@ -137,7 +137,7 @@ class GitSource(Historied):
         there = self.mirror.list_remote(self._address, names, self._credentials, self._deadline_s)
         name = next((name for name in names if name in there), None)
         self._is_asked_alone = name == names[0]
-        self.mirror.prepare("sha256" if name and len(there[name]) == 64 else "sha1")
+        self.mirror.prepare(_format_of(there[name] if name else self._name))
         if name is None:
             return self._update_short()
         if self.mirror.resolve(self._tracking) != there[name]:
@@ -167,7 +167,7 @@ class GitSource(Historied):
 
     def _update_commit(self) -> str:
         """A full id: fetched by itself, which big hosts allow; else found among all refs."""
-        self.mirror.prepare("sha256" if len(self._name) == 64 else "sha1")
+        self.mirror.prepare(_format_of(self._name))
         wanted = [f"+{self._name}:{self._pinned}"]
         got = self.mirror.fetch(self._address, wanted, self._credentials, self._transfer_deadline_s)
         if got.code != 0:
@@ -224,6 +224,11 @@ def _candidates(name: str) -> list[str]:
     if name.startswith("refs/"):
         return [name]
     return [f"refs/heads/{name}", f"refs/tags/{name}", f"refs/remotes/{name}"]
+
+
+def _format_of(oid: str) -> str:
+    """Of a repository in which an object has this id."""
+    return "sha256" if len(oid) == 64 else "sha1"
 
 
 def _short_hash(text: str) -> str:

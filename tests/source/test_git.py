@@ -84,6 +84,20 @@ def test_a_commit_by_its_full_id_is_fetched_alone(repo: Repo) -> None:
     assert not source.knows(later), "nothing else came with it"
 
 
+def test_a_repository_of_longer_ids_is_followed_by_a_branch_or_a_commit(tmp_path: Path) -> None:
+    repo = Repo.create(tmp_path, object_format="sha256")
+    sha = repo.publish({"a.yaml": model("a")})
+    branch, commit, brought = (
+        GitSource(str(repo.remote), ref=ref, cache_dir=tmp_path / name)
+        for name, ref in (("branch", None), ("commit", sha), ("brought", None))
+    )
+
+    brought.bring(sha)
+
+    assert len(sha) == 64
+    assert {each.revision for each in (branch.fetch(), commit.fetch(), brought.at(sha))} == {sha}
+
+
 @pytest.mark.parametrize("ref", [None, "main"])
 def test_a_poll_without_news_transfers_no_list_of_refs(repo: Repo, ref: str | None) -> None:
     """A forge keeps a ref for each pull request that there ever was."""

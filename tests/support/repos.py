@@ -22,12 +22,13 @@ class Repo:
     remote: Path
 
     @classmethod
-    def create(cls, folder: Path, name: str = "fleet") -> Repo:
+    def create(cls, folder: Path, name: str = "fleet", *, object_format: str = "sha1") -> Repo:
         """An empty remote with a clone on branch main; nothing is committed yet."""
         repo = cls(work=folder / name, remote=folder / f"{name}.git")
         folder.mkdir(parents=True, exist_ok=True)
-        run_git(folder, "init", "-q", "--bare", "--initial-branch=main", str(repo.remote))
-        run_git(folder, "init", "-q", "--initial-branch=main", str(repo.work))
+        made = ("init", "-q", "--initial-branch=main", f"--object-format={object_format}")
+        run_git(folder, *made, "--bare", str(repo.remote))
+        run_git(folder, *made, str(repo.work))
         repo.git("remote", "add", "origin", str(repo.remote))
         return repo
 
