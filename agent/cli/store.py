@@ -118,7 +118,7 @@ def _started_from(digests: Collection[str], state: StateDir) -> str:
     """The services whose processes were started from these models, with blanks between."""
     from agent.process.records import Records
 
-    records = Records(state).read_all() if state.records.is_dir() else ()
+    records = Records(state).read_all()
     commands = {r.launch.ref.label: " ".join(r.launch.command.argv) for r in records if r.child}
     return " ".join(label for label, argv in commands.items() if any(d in argv for d in digests))
 

@@ -60,7 +60,7 @@ def owned(
     listeners: Sequence[Listener],
     following: FollowOptions,
     *,
-    stop_children: bool = False,
+    stop_children: bool,
     headers: Headers | None = None,
 ) -> Iterator[Node]:
     """Be the agent of this machine for a while; `given` is the name of its FleetNode, where a

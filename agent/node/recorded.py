@@ -111,8 +111,6 @@ def needed_digests(state: StateDir, store: ModelStore) -> frozenset[str]:
 
 
 def _recorded_models(state: StateDir) -> list[ModelFile]:
-    if not state.records.is_dir():
-        return []
     return [
         m for record in Records(state).read_all() for m in with_projectors(models_of(record.launch))
     ]

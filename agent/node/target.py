@@ -50,7 +50,7 @@ class _Expected:
     source: Location | None
     since: float
     failure: str
-    begun: bool = False
+    begun: bool
 
 
 class ProcessTarget:

@@ -116,7 +116,7 @@ def read_gone(state: StateDir) -> dict[ObjectRef, str]:
     """Every service that should run and has no process, with what is to be said of it."""
     return {
         record.launch.ref: _gone_message(record)
-        for record in (Records(state).read_all() if state.records.is_dir() else ())
+        for record in Records(state).read_all()
         if record.wanted and not _lives(record)
     }
 
@@ -143,14 +143,14 @@ def recorded_leaving(state: StateDir) -> dict[ObjectRef, str]:
     is_owned = state.holder() is not None
     return {
         record.launch.ref: _ending(record.launch, record.child, is_owned=is_owned)
-        for record in (Records(state).read_all() if state.records.is_dir() else ())
+        for record in Records(state).read_all()
         if not record.wanted and record.child is not None and is_ours(record.child)
     }
 
 
 def _ports_in_use(state: StateDir) -> frozenset[int]:
     """The ports of processes that live, also of those that are to go."""
-    records = Records(state).read_all() if state.records.is_dir() else ()
+    records = Records(state).read_all()
     return frozenset(r.launch.port for r in records if r.child is not None and is_ours(r.child))
 
 
@@ -164,8 +164,6 @@ def _ending(launch: Launch, child: Child, *, is_owned: bool) -> str:
 
 
 def _recorded(state: StateDir, target: str) -> tuple[Instance, ...]:
-    if not state.records.is_dir():
-        return ()
     drifts, is_owned = read_drifts(drift_file(state)), state.holder() is not None
     return tuple(
         _drifted(_instance(state, record, target, is_owned=is_owned), drifts)

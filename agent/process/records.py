@@ -71,7 +71,8 @@ class Records:
             sync_directory(self._state.records)
 
     def read_all(self) -> tuple[ProcessRecord, ...]:
-        """Every readable record, sorted by ref. Changes nothing on disk."""
+        """Every readable record, sorted by ref; none without a folder of them. Changes nothing on
+        disk."""
         records = (self._read(path, move=False) for path in self._paths())
         return tuple(record for record in records if record is not None)
 

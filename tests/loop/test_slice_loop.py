@@ -280,7 +280,8 @@ def test_files_that_were_read_to_find_the_node_are_not_parsed_again(tmp_path: Pa
     fleet = write_fleet(tmp_path / "fleet", small_fleet())
     settings, following = Settings(tmp_path / "state"), FollowOptions(own_slice=True)
 
-    with owned(DirectorySource(fleet), None, settings, Wake(), [], following) as here:
+    source = DirectorySource(fleet)
+    with owned(source, None, settings, Wake(), [], following, stop_children=True) as here:
         to_find_it = list(following.cache.files.values())
         here.loop.fetch()
         followed = list(following.cache.files.values())

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.api.errors import SourceError
+from reconciler.source import folders
 from reconciler.source.directory import DirectorySource
 from reconciler.source.folders import Folders
 from reconciler.source.tree import MAX_FILE_BYTES, is_candidate, repository_path
@@ -183,6 +184,17 @@ def test_two_saves_of_the_same_size_at_once_are_both_seen(tmp_path: Path) -> Non
         assert (
             checkout.model_file("m.gguf").sha256 == hashlib.sha256(str(value).encode()).hexdigest()
         )
+
+
+def test_a_model_file_that_was_read_long_ago_is_read_again_once_it_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folders, "_SETTLED_NS", -(10**18))  # nothing is too new to tell
+    source = DirectorySource(tmp_path)
+    for data in (b"one", b"another"):
+        write_fleet(tmp_path, {"m.gguf": data})
+
+        assert source.fetch().model_file("m.gguf").sha256 == hashlib.sha256(data).hexdigest()
 
 
 def test_the_revision_is_the_bytes_of_the_fleet(tmp_path: Path) -> None:

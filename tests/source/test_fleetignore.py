@@ -116,6 +116,13 @@ def test_each_rule_of_gitignore_is_ours(tmp_path: Path) -> None:
     assert differences(tmp_path, rows) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "has_it"), [("print", True), ("blank", True), ("space", True), ("graph", False)]
+)
+def test_a_space_is_in_the_classes_in_which_git_has_it(name: str, has_it: bool) -> None:
+    assert ignore_matcher(f"a[[:{name}:]]b\n".encode())("a b") is has_it
+
+
 def test_random_patterns_exclude_what_git_excludes(tmp_path: Path) -> None:
     seed = random.getrandbits(32)
     chance = random.Random(seed)
