@@ -21,6 +21,7 @@ from reconciler.kube.json_text import to_json
 from reconciler.kube.objects import Manifest, ObjectId, ref_of, service_of
 
 _LEVEL = 1  # of zlib: the quickest
+_ROLLOUT = "deployment.kubernetes.io/revision"  # counted by the controller of Deployments
 _SMALL = 1024  # bytes of JSON, such as what is kept of a pod: compressing them gains nothing
 
 
@@ -68,9 +69,12 @@ def version_of(manifest: Manifest) -> int:
 
 
 def _declared(manifest: Manifest) -> bytes:
-    """A digest of all but the status, and what an API server notes when a status is written."""
+    """A digest of all but the status, what an API server notes when a status is written, and what a
+    controller writes with it."""
     metadata = {**manifest.get("metadata", {})}
     metadata.pop("resourceVersion", None)
+    if annotations := metadata.get("annotations"):
+        metadata["annotations"] = {k: v for k, v in annotations.items() if k != _ROLLOUT}
     if managers := metadata.get("managedFields"):
         metadata["managedFields"] = [m for m in managers if not m.get("subresource")]
     text = to_json({**manifest, "metadata": metadata, "status": None})
