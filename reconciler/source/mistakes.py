@@ -109,7 +109,7 @@ def _is_exclusion(error: Violation) -> bool:
     """Whether it is the rule of modelRef and models[]. The other branches concern
     runtimeOptions."""
     path = error.schema_path
-    return "allOf" in path and not {"then", "else"}.isdisjoint(path) and not _is_option(error)
+    return not {"then", "else"}.isdisjoint(path) and not _is_option(error)
 
 
 def _is_option(error: Violation) -> bool:
@@ -130,7 +130,7 @@ def _exclusion(
     serves_many = "then" in rule.schema_path
     right, wrong = models_fields(serves_many=serves_many)
     many: list[str] = []
-    if not serves_many and "else" in rule.schema_path:
+    if not serves_many:
         branch = _schema_of(validator, rule.schema_path[: rule.schema_path.index("else") + 1])
         many = branch.get("if", {}).get("properties", {}).get("runtime", {}).get("enum", [])
     texts = exclusion_texts(

@@ -20,7 +20,7 @@ from agent.node.local import LocalAgent, timing_of
 from agent.node.offer import wanted_models
 from agent.node.overrides import overlay_of, overrides_of
 from agent.node.recorded import kept_file, needed_digests, only_seen, recorded_node
-from agent.node.settings import Intervals, Settings
+from agent.node.settings import DownloadSettings, Intervals, Settings
 from agent.node.steps import AgentSteps, unknown_node
 from agent.node.view import RecordedNode, recorded_instances
 from agent.node.which import choose_node, node_of_fleet
@@ -229,6 +229,13 @@ def test_a_process_that_was_missed_is_probed_no_less_often(
     timing = timing_of(stated)
 
     assert timing == ProcessTiming(probe_ready_s=ready_s, probe_missed_s=missed_s, withdraw_s=7.0)
+
+
+def test_downloads_take_what_is_stated_and_else_the_default() -> None:
+    stated = DownloadSettings(stated_max_running=5, hf_token_file=Path("token"))
+
+    assert (stated.max_running, stated.token_file) == (5, "token")
+    assert (DownloadSettings().max_running, DownloadSettings().token_file) == (2, None)
 
 
 def test_who_only_looks_sees_what_the_agent_sees(tmp_path: Path) -> None:

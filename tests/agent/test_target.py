@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -110,17 +110,17 @@ def test_an_agent_writes_all_that_it_knows_again(agent: LocalAgent, server: File
     assert {path.name for path in files} >= {"expected.json", "moves.json"}
 
 
-@pytest.mark.parametrize("keeps", [False, True])
+@pytest.mark.parametrize(("stated", "kept"), [({}, []), ({"keeps_expected": True}, [CHAT])])
 def test_what_an_earlier_life_waited_for_is_kept_by_who_makes_no_pass(
-    tmp_path: Path, keeps: bool
+    tmp_path: Path, stated: Mapping[str, Any], kept: list[ObjectRef]
 ) -> None:
     state = StateDir.open(tmp_path / "state")
     ExpectedFile(state).write([instance("chat", ready=False, since=1.5)])
 
-    agent = LocalAgent("mac", Settings(state.root), changed=lambda: None, keeps_expected=keeps)
+    agent = LocalAgent("mac", Settings(state.root), changed=lambda: None, **stated)
     agent.close(stop_children=True)
 
-    assert [i.ref for i in read_noted(state, NODE)] == [CHAT] * keeps
+    assert [i.ref for i in read_noted(state, NODE)] == kept
 
 
 def test_a_service_whose_model_came_again_is_gone_until_it_starts(tmp_path: Path) -> None:
