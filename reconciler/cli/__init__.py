@@ -28,13 +28,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _dispatch(arguments: list[str]) -> int:
     command, rest = split_command(arguments)
     if command is None and any(word in ("-h", "--help") for word in arguments):
-        print(_overview(width_of(sys.stdout)))
+        print(overview(width_of(sys.stdout)))
         return Exit.OK
     if "--version" in arguments:
         print(f"reconcile {__version__}")
         return Exit.OK
+    row = COMMANDS[command or "run"]
     args = parser_of(command).parse_args(rest)
-    if COMMANDS[command or "run"].makes_no_garbage or getattr(args, "dry_run", False):
+    if row.makes_no_garbage or getattr(args, "dry_run", False):
         gc.disable()  # looking for some took a third of the time of a large plan
     return int(_module(command).run(args))
 
@@ -67,14 +68,14 @@ def split_command(arguments: list[str]) -> tuple[str | None, list[str]]:
     return None, arguments
 
 
-def _overview(width: int | None) -> str:
+def overview(width: int | None) -> str:
     """`width`: of the terminal, None where lines have no end."""
     from reconciler.report.legend import legend_text
 
     lines = (
-        (17, "usage: reconcile [-C FLEET] [--once | --watch | --dry-run] [--local[=NODE]]"
-             " [--cluster NAME] [-o FORMAT]"),
-        (0, "       reconcile COMMAND [options]"),
+        (17, "usage: reconcile COMMAND [-C FLEET] [--local[=NODE]] [--cluster NAME] [-o FORMAT]"
+             " ..."),
+        (0, "       reconcile [--once | --watch | --dry-run] ..."),
         (0, ""),
         (0, "Keeps the machines and clusters of an LLM fleet equal to a git repository, and says"
             " first what would happen."),

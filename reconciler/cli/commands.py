@@ -10,9 +10,27 @@ from reconciler.console.command import TEXT_OR_JSON, CommandRow, other_names
 
 COMMANDS: Mapping[str, CommandRow] = MappingProxyType(
     {
-        "run": CommandRow(
-            "plan and apply: loop, --once, --watch or --dry-run (what a bare `reconcile` does)",
+        "plan": CommandRow(
+            "say what would happen, and do nothing",
             formats=TEXT_OR_JSON,
+            makes_no_garbage=True,
+            also_called=("diff", "preview"),
+        ),
+        "apply": CommandRow(
+            "make it so, once, and wait until all is ready",
+            formats=TEXT_OR_JSON,
+            also_called=("up", "sync", "start"),
+        ),
+        "watch": CommandRow(
+            "make it so now, and whenever a file changes",
+            formats=TEXT_OR_JSON,
+        ),
+        "follow": CommandRow(
+            "make it so now, and with each new commit (what a bare `reconcile` does)",
+            formats=TEXT_OR_JSON,
+        ),
+        "run": CommandRow(
+            "the four as options: --dry-run, --once, --watch, or none", formats=TEXT_OR_JSON
         ),
         "validate": CommandRow(
             "check every file of the fleet; without --cluster it opens no connection",
@@ -59,14 +77,11 @@ COMMANDS: Mapping[str, CommandRow] = MappingProxyType(
         ),
         "schema": CommandRow("write the JSON Schemas of the kinds", makes_no_garbage=True),
         "demo": CommandRow("serve a small real model from a private copy of the example fleet"),
+        "help": CommandRow("list the commands, or the options of one"),
+        "version": CommandRow("print the version"),
     }
 )
 
-_OPTIONS = {
-    **dict.fromkeys(("plan", "diff", "preview"), "reconcile --dry-run"),
-    **dict.fromkeys(("apply", "up", "sync", "start"), "reconcile --once"),
-    "watch": "reconcile --watch",
-}
 _OF_AN_AGENT = ("logs", "stop", "restart", "fetch", "store", "doctor", "probe", "accept")
 
 
@@ -74,4 +89,4 @@ def foreign_names() -> Mapping[str, str]:
     """What other tools call it -> what does that here."""
     agents = {word: f"fleet-agent {word}" for word in _OF_AN_AGENT}
     fetch = dict.fromkeys(("pull", "download"), "fleet-agent fetch")
-    return {**_OPTIONS, **other_names(COMMANDS), **agents, **fetch}
+    return {**other_names(COMMANDS), **agents, **fetch}

@@ -1,5 +1,6 @@
 """Plan and apply: keep this machine (--local) or clusters (--cluster) equal to the fleet, and see
-all nodes with an agent become so."""
+all nodes with an agent become so. `plan`, `apply`, `watch` and `follow` are this with --dry-run,
+--once, --watch and without."""
 
 from __future__ import annotations
 
@@ -19,7 +20,6 @@ EXAMPLES = {
     "reconcile --dry-run --local": "the plan for this machine",
     "reconcile --once --local": "apply the commit here, and wait until all answers",
     "reconcile --watch": "apply the files as they are saved, until Ctrl-C",
-    "reconcile --dry-run --from origin/main -o json": "what a pull request changes, for a program",
 }
 
 
@@ -30,8 +30,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     mode.add_argument(
         "--watch", action="store_true", help="follow the files, uncommitted edits included"
     )
+    add_pass_options(parser)
+
+
+def add_pass_options(parser: argparse.ArgumentParser) -> None:
+    """What each of the four takes."""
     parser.add_argument(
-        "--from", dest="base", metavar="REF", help="with --dry-run: against what REF would run"
+        "--from", dest="base", metavar="REF", help="of a plan: against what REF would run"
     )
     parser.add_argument(
         "--confirm",

@@ -838,8 +838,8 @@ def test_a_machine_without_an_agent_says_of_itself_what_an_agent_can(
 @pytest.mark.parametrize(
     ("program", "word", "hint"),
     [
-        (main, "plan", "did you mean `reconcile --dry-run`?"),
-        (main, "apply", "did you mean `reconcile --once`?"),
+        (main, "diff", "did you mean `reconcile plan`?"),
+        (main, "up", "did you mean `reconcile apply`?"),
         (main, "logs", "did you mean `fleet-agent logs`?"),
         (main, "get", "did you mean `reconcile status`?"),
         (main, "vvalidate", "did you mean `reconcile validate`?"),

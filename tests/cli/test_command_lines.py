@@ -45,6 +45,18 @@ def test_the_help_of_a_command_shows_lines_that_it_takes(command: str) -> None:
     assert {read(line)[0] for line in lines} == {command}
 
 
+@pytest.mark.parametrize(
+    ("verb", "option"),
+    [("plan", "--dry-run"), ("apply", "--once"), ("watch", "--watch"), ("follow", "")],
+)
+@pytest.mark.parametrize("words", ["", "--local=mac -o json", "--cluster prod --timeout 5m"])
+def test_a_verb_and_its_option_mean_the_same(verb: str, option: str, words: str) -> None:
+    meant = read(f"reconcile run {option} {words}")[1]
+
+    assert read(f"reconcile {verb} {words}")[1] == meant
+    assert read(f"reconcile {option} {words}")[1] == meant
+
+
 def test_every_command_that_a_message_names_is_one_that_the_programs_take() -> None:
     lines = {line for file in SOURCES for line in _named_in(file)}
 
