@@ -30,6 +30,7 @@ from reconciler.source.directory import DirectorySource
 from reconciler.source.worktree import WorktreeSource
 
 if TYPE_CHECKING:
+    from agent.node.follow_options import FollowOptions
     from agent.process.launch import ProcessSnapshot
 
 _WATCH_POLL_S = 30.0  # should the watcher miss something
@@ -55,7 +56,6 @@ def serve(args: argparse.Namespace, service: ServeOptions) -> int:
     source = open_fleet(args, working_tree=args.watch)
     if args.watch and not isinstance(source, DirectorySource | WorktreeSource):
         raise UsageError("--watch follows the files of a folder: -C must be one, without --ref")
-    from agent.node.follow_options import FollowOptions
     from agent.node.node import owned
 
     screen, wake = Screen(), Wake()
@@ -66,15 +66,6 @@ def serve(args: argparse.Namespace, service: ServeOptions) -> int:
     refused = wake.stop if service.ends_refused else lambda: None
     ends = _end_of(service, wake)
     console = Recorder(screen, args.output, ready, ends, refused, quiet=args.once)
-    following = FollowOptions(
-        LoopTiming(
-            poll_s=_WATCH_POLL_S if args.watch else service.interval_s,
-            quiet_s=service.debounce_s if args.watch else 0.0,
-            settle_s=_SETTLE_S if args.watch else 0.0,
-        ),
-        confirmed=frozenset(args.confirm),
-        busy=_busy(source) if args.watch else lambda: None,
-    )
     headers = headers_of(
         *(args, screen, source),
         node=None,
@@ -88,7 +79,7 @@ def serve(args: argparse.Namespace, service: ServeOptions) -> int:
         local.settings(args),
         wake,
         [console],
-        following,
+        _follow_options(args, service, source),
         stop_children=args.stop_on_exit,
         headers=headers,
     )
@@ -152,6 +143,18 @@ def log_to(screen: Screen) -> None:
         logger.propagate = False
     # The console says a failed download already, with its service.
     logging.getLogger("agent.models.downloads").setLevel(logging.ERROR)
+
+
+def _follow_options(
+    args: argparse.Namespace, service: ServeOptions, source: Source
+) -> FollowOptions:
+    from agent.node.follow_options import FollowOptions
+
+    timing = LoopTiming(service.interval_s)
+    if args.watch:
+        timing = LoopTiming(_WATCH_POLL_S, quiet_s=service.debounce_s, settle_s=_SETTLE_S)
+    busy = _busy(source) if args.watch else lambda: None
+    return FollowOptions(timing, confirmed=frozenset(args.confirm), busy=busy)
 
 
 def _ready_line(

@@ -42,6 +42,8 @@ class MachineSettings(Protocol):
 def with_overrides(fleet: Fleet, overrides: Mapping[str, NodeOverrides]) -> Fleet:
     """The fleet as the nodes' own agents see it, by the overrides of each; the same object where
     that makes no difference."""
+    if not any(overrides.values()):
+        return fleet
     objects = dict(fleet.objects)
     for ref, thing in fleet.objects.items():
         if isinstance(thing, FleetNode) and (own := overrides.get(thing.metadata.name)):
