@@ -88,7 +88,7 @@ def time_left(deadline: float) -> float:
 
 
 class Duplex(Protocol):
-    """As much of a socket as is used here."""
+    """What is used here of a socket."""
 
     def settimeout(self, timeout_s: float, /) -> None: ...
     def sendall(self, data: bytes, /) -> None: ...

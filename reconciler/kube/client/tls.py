@@ -15,7 +15,7 @@ _RECEIVE = 1 << 16  # bytes in one call
 
 
 class TlsSocket:
-    """As much of a socket as its reader uses. Not thread-safe."""
+    """What a reader uses of a socket, over TLS. Not thread-safe."""
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext, host: str) -> None:
         """Raises OSError; then the connection is the caller's to close."""
