@@ -227,7 +227,7 @@ def _candidates(name: str) -> list[str]:
 
 
 def _format_of(oid: str) -> str:
-    """Of a repository in which an object has this id."""
+    """The object format of a repository in which an object has this id."""
     return "sha256" if len(oid) == 64 else "sha1"
 
 
