@@ -133,7 +133,14 @@ def test_a_ring_of_ports_is_broken_by_one_that_stops_first(names: str) -> None:
     assert not made.blocked
     assert stopping_first(made) == {"a": names[-1]}  # whose port it has
     assert steps(made) == ["a", *reversed(names[1:])]
+    assert after(made) == dict(zip(names, map(list, names[1:] + "a"), strict=True))
     assert not any(change.impact.waits for change in made.changes)
+
+
+def test_what_runs_comes_before_what_starts_though_it_grows_more() -> None:
+    a, b = wants("a", 1, needs=need(GIB)), wants("b", 3, needs=need(3 * GIB))
+
+    assert steps(plan([a, b], runs("b", 2, needs=need(GIB)))) == ["b", "a"]
 
 
 def test_who_waits_for_one_whose_model_has_to_come_waits_too() -> None:
