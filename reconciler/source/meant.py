@@ -77,8 +77,6 @@ def _texts(value: object) -> Iterator[str]:
         value = value[0]
         if isinstance(value, str):
             yield value
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        return
     text = str(value).strip()
     if size := _SIZE.fullmatch(text):
         yield f"{size[1]}{size[2].upper()}i"

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from reconciler.api.exclusion import NODE_IS_BOTH, NODE_IS_NEITHER
+from reconciler.source.meant import meant
 from reconciler.source.value_text import sentence
 
 _URL = {"pattern": "^https?://"}
@@ -54,3 +55,44 @@ def test_a_value_that_is_refused_is_said_with_what_to_write(
     said: str | None,
 ) -> None:
     assert sentence(keyword, value, details, schema, {}) == said
+
+
+def _mapping(*names: str, **more: object) -> dict[str, object]:
+    return {"type": "object", "properties": {name: {} for name in names}, **more}
+
+
+_TEXTS = {"type": "array", "items": {"type": "string"}}
+
+
+@pytest.mark.parametrize(
+    ("value", "schema", "written"),
+    [
+        ("yes", {"$ref": "#/$defs/Switch"}, "true"),
+        ("1.5", {"type": "number"}, "1.5 without quotes"),
+        ("1.5", {"type": "integer"}, None),
+        ("8k", {"type": "integer"}, "8192"),
+        ("8k", {"type": "number"}, None),
+        (["Auto"], {"type": "string", "enum": ["Auto"]}, "Auto"),
+        ("AUTO", {"type": "string", "const": "auto"}, "auto"),
+        ("AUTO", {"type": "string"}, None),
+        (True, {"type": "string", "pattern": "e$"}, None),
+        (None, {"type": "string", "pattern": "e$"}, None),
+        ("a, b", _TEXTS, "[a, b]"),
+        ("a,", _TEXTS, None),
+        (5, _TEXTS, None),
+        ("x", {"type": "array", "items": _mapping("name")},
+         "a list of mappings with name, each behind `- `"),
+        ("x", _mapping(), None),
+        ("x", _mapping("a"), "a below it"),
+        ("x", _mapping("b", "a"), "a or b below it"),
+        ("x", _mapping(*"abcdef", required=["a"]), "a, b, c, d, e or f below it"),
+        ("x", _mapping(*"abcdefg", required=["a", "b"]), "a or b below it"),
+        ([{}], _mapping("a"), "it without `- `"),
+        ([{}, {}], _mapping("a"), None),
+        (["x"], _mapping("a"), None),
+    ],
+)  # fmt: skip
+def test_what_was_meant_is_written_where_it_is_near(
+    value: object, schema: Mapping[str, Any], written: str | None
+) -> None:
+    assert meant(value, schema, {"$defs": {"Switch": {"type": "boolean"}}}) == written
