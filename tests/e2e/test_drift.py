@@ -57,6 +57,13 @@ def follow(machine: Machine, fleet: Fleet, *words: str) -> Running:
     return machine.daemon("--fleet", fleet.url, "--node", "here", *often, *words)
 
 
+def settle(machine: Machine, fleet: Fleet) -> None:
+    """Until a pass has begun after everything was ready: one that still starts a process renders it
+    anew, with the engine that is there by then."""
+    head = fleet.repo.publish({"README.md": "Nothing that runs.\n"}, "Say nothing")
+    wait_for(lambda: machine.node_state()["revision"].get("applied") == head, "a later pass")
+
+
 def drift_of(machine: Machine, name: str) -> list[dict[str, Any]]:
     """What its agent says of a service's drift, in NodeState."""
     instances = machine.node_state().get("instances", [])
@@ -71,6 +78,7 @@ def test_a_replaced_engine_is_deferred_with_since_when_until_a_restart_by_hand(
     words = ("--llama-server", str(engine))
     follow(machine, fleet, *words)
     before = machine.wait_ready("chat")
+    settle(machine, fleet)
 
     upgrade(engine)
     wait_for(lambda: bool(drift_of(machine, "chat")), "the drift in NodeState")
@@ -111,6 +119,7 @@ def test_on_upgrade_restart_applies_it_at_once(
     fleet.push_service("other")
     follow(machine, fleet, "--llama-server", str(engine))
     chat, other = machine.wait_ready("chat"), machine.wait_ready("other")
+    settle(machine, fleet)
 
     upgrade(engine)
 

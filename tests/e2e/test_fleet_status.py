@@ -126,7 +126,7 @@ def test_what_somebody_else_writes_into_the_status_is_put_back_or_left_alone(
 
 
 def test_a_service_whose_namespace_is_absent_is_named_by_the_fleet(home: ClusterFleet) -> None:
-    there = {"namespace": "quota"}
+    there = {"namespace": "absent"}
     home.push(
         weights=document("Model", "phi", {"source": "https://m.test/phi.gguf"}, **there),
         other=document("InferenceService", "other", {"modelRef": "phi"}, **there),
@@ -136,12 +136,12 @@ def test_a_service_whose_namespace_is_absent_is_named_by_the_fleet(home: Cluster
     wait_for(lambda: home.repo.head() in fleets(home), "the Fleet")
     wait_for(lambda: condition(home, "Applied")[1] == "ApplyFailed", "the reason")
     said = condition(home, "Ready")[2]
-    assert "quota/phi: " in said
-    assert "; also quota/other" in said
+    assert "absent/phi: " in said
+    assert "; also absent/other" in said
     assert said in home.run("status").out
     wait_for(lambda: "ApplyFailed" in events(home), "its event")
 
-    home.cluster.namespace("quota")
+    home.cluster.namespace("absent")
     home.cluster.wait("fleet/home", "--for=condition=Ready")
 
 
