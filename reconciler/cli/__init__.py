@@ -34,7 +34,8 @@ def _dispatch(arguments: list[str]) -> int:
         print(f"reconcile {__version__}")
         return Exit.OK
     row = COMMANDS[command or "run"]
-    args = parser_of(command).parse_args(rest)
+    parser = parser_of(command)
+    args = parser.parse_intermixed_args(rest) if row.interleaves else parser.parse_args(rest)
     if row.makes_no_garbage or getattr(args, "dry_run", False):
         gc.disable()  # looking for some took a third of the time of a large plan
     return int(_module(command).run(args))

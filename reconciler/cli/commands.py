@@ -43,6 +43,12 @@ COMMANDS: Mapping[str, CommandRow] = MappingProxyType(
             formats=TEXT_OR_JSON,
             also_called=("get", "ps", "list", "ls"),
         ),
+        "ask": CommandRow(
+            "ask a service that runs, and print its answer as it comes",
+            formats=TEXT_OR_JSON,
+            interleaves=True,
+            also_called=("chat", "query", "prompt"),
+        ),
         "bench": CommandRow(
             "what machines have measured, and evidence of it for the repository",
             formats=TEXT_OR_JSON,

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reconciler.api.errors import StateError
+from reconciler.api.errors import StateError, UsageError
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.meta import ObjectRef
 from reconciler.console.option import programs_of
@@ -49,6 +49,18 @@ def must_take_changes(args: argparse.Namespace) -> None:
     state = StateDir(_state_root(args).absolute())
     if state.holder() is None:
         state.must_take_changes()
+
+
+def api_key(args: argparse.Namespace) -> str | None:
+    """The key that clients of this machine's services send; None: it has none. Raises StateError
+    or UsageError."""
+    from agent.state.apikey import node_key
+    from agent.state.directory import StateDir
+
+    file = args.api_key_file or StateDir(_state_root(args).absolute()).api_key
+    if args.api_key_file is not None and not file.exists():
+        raise UsageError(f"--api-key-file {file}: there is no such file")
+    return node_key(file) if file.exists() else None
 
 
 def node_of(args: argparse.Namespace, fleet: Fleet) -> str:

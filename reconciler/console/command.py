@@ -14,12 +14,14 @@ class CommandRow:
     help.
 
     `formats` are what -o takes. `makes_no_garbage`: nothing that it makes is garbage before it
-    ends. `also_called` are names that other tools have for it.
+    ends. `interleaves`: options may stand between its words. `also_called` are names that other
+    tools have for it.
     """
 
     summary: str
     formats: tuple[str, ...] = ()
     makes_no_garbage: bool = False
+    interleaves: bool = False
     also_called: tuple[str, ...] = ()
 
 

@@ -1,0 +1,122 @@
+"""Ask a service that runs, and print its answer as it comes.
+
+NAME is a service, or a model that one serves. Without words it is a conversation: /reset begins
+anew, Ctrl-C stops an answer, Ctrl-D ends it. A service of embeddings says how near the texts are to
+the first one; one that reranks takes a question and the texts to be sorted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from reconciler.api.errors import UsageError
+from reconciler.cli.options import add_agent_options, add_local_options, check_output
+from reconciler.console.edge import Exit, tell
+from reconciler.report.terminal import printable
+
+if TYPE_CHECKING:
+    from reconciler.cli.inspection import Inspection
+    from reconciler.core.observation import Instance
+    from reconciler.report.status import Status
+
+EXAMPLES = {
+    'reconcile ask chat "Why is the sky blue?"': "one question",
+    "reconcile ask chat - --system Translate.": "the question from stdin",
+    "reconcile ask chat": "a conversation, until Ctrl-D",
+}
+_MOST_INPUT = 1 << 20  # bytes of stdin
+_WAIT_S = 600.0
+_LOOK_AGAIN_S = 1.0
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="of a service, or of a model that it serves")
+    parser.add_argument("text", nargs="*", metavar="TEXT", help="the question; - reads stdin")
+    parser.add_argument("--system", metavar="TEXT", help="what the model is to be")
+    parser.add_argument("--image", metavar="FILE", help="a picture to ask about")
+    parser.add_argument("--max-tokens", type=int, metavar="COUNT", help="of an answer, at most")
+    parser.add_argument("--wait", action="store_true", help="for it to be ready, ten minutes")
+    add_agent_options(parser)
+    add_local_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Exit 0 answered, 1 it refused or fell silent, 3 it is not ready."""
+    check_output(args, "text", "json")
+    from reconciler.cli import conversation
+    from reconciler.cli.fleet import open_planned
+    from reconciler.cli.inspection import open_inspection
+
+    texts = [_stdin() if text == "-" else text for text in args.text]
+    picture = conversation.picture(args.image) if args.image else None
+    with open_inspection(args, open_planned(args)) as at:
+        at.fetch()
+        instance = _ready(args, at)
+    if instance is None:
+        return Exit.BLOCKED
+    return conversation.hold(args, instance, texts, picture)
+
+
+def _ready(args: argparse.Namespace, at: Inspection) -> Instance | None:
+    """None, with a line that says why: it is not ready."""
+    from reconciler.cli import local
+    from reconciler.cli.observed_status import observe_status
+
+    until = time.monotonic() + (_WAIT_S if args.wait else 0.0)
+    shown = ""
+    while True:
+        status = local.as_reported_here(args, observe_status(at))
+        instances = _named(args.name, status)
+        if ready := next((i for i in instances if i.ready and i.endpoint), None):
+            return ready
+        why = _why_not(args.name, instances, status)
+        if why != shown:
+            tell(printable(why))
+        shown = why
+        if time.monotonic() >= until:
+            return None
+        time.sleep(_LOOK_AGAIN_S)
+
+
+def _named(name: str, status: Status) -> list[Instance]:
+    """The instances of a service, or those that serve a model of that name. Raises UsageError."""
+    from reconciler.api.meta import service_ref
+    from reconciler.source.suggest import did_you_mean
+
+    if (ref := service_ref(name)) in status.refs:
+        return status.of(ref)
+    if serving := [i for i in status.observed.instances if name in i.models]:
+        return serving
+    known = sorted(ref.label for ref in status.refs)
+    raise UsageError(
+        f"{name}: no such service, and none serves a model of that name"
+        f"{did_you_mean(service_ref(name).label, known)}; there is {', '.join(known) or 'none'}"
+    )
+
+
+def _why_not(name: str, instances: list[Instance], status: Status) -> str:
+    from reconciler.api.meta import service_ref
+
+    if in_cluster := next((i for i in instances if i.ready), None):
+        ref, cluster = in_cluster.ref, in_cluster.target.removeprefix("cluster/")
+        return (
+            f"{ref.label} is ready in cluster {cluster}, which has no address from here: `kubectl"
+            f" port-forward -n {ref.namespace} service/{ref.name} 8080` opens one"
+        )
+    for instance in instances:
+        message = f": {instance.message}" if instance.message else ""
+        return f"{instance.ref.label} is not ready: {instance.reason}{message}"
+    for declared in status.declared:
+        if declared.ref == service_ref(name):
+            return f"{declared.ref.label} does not run: {declared.message or declared.reason}"
+    return f"{name} does not run; `reconcile apply` starts what is declared"
+
+
+def _stdin() -> str:
+    text = sys.stdin.buffer.read(_MOST_INPUT + 1)
+    if len(text) > _MOST_INPUT:
+        raise UsageError(f"stdin: longer than {_MOST_INPUT} bytes; give a part of it")
+    return text.decode(errors="replace")

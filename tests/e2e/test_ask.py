@@ -1,0 +1,43 @@
+"""`reconcile ask`: from what a service is called to its answer, as it is typed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.gguf_models import tiny_llama
+from tests.support.reconciler import Fleet, Machine
+
+pytestmark = pytest.mark.e2e
+
+
+def test_a_service_is_asked_by_what_it_speaks(tmp_path: Path) -> None:
+    fleet = Fleet.create(tmp_path / "git", tiny_llama(tmp_path / "tiny.gguf"), "chat")
+    fleet.push_service("vectors", runtimeOptions={"embeddings": True, "pooling": "mean"})
+    with Machine(tmp_path) as machine:
+        early = machine.reconcile("ask", "chat", "Hello", "-C", fleet.url, "--local")
+        applied = machine.reconcile("apply", "-C", fleet.url, "--local")
+        here = ("-C", fleet.url, "--local")
+        plain = machine.reconcile("ask", "chat", "Hello", "--max-tokens=3", "there", *here)
+        told = machine.reconcile("ask", "tiny", "Hello", "--max-tokens=3", "-o", "json", *here)
+        talked = machine.reconcile(
+            *("ask", "chat", "--max-tokens=2", *here),
+            prefix=("sh", "-c", 'printf "One\\n/reset\\nTwo\\n" | "$@"', "sh"),
+        )
+        near = machine.reconcile("ask", "vectors", "a cat", "a cat", "a\x1bdog", *here)
+        wrong = machine.reconcile("ask", "chatt", "Hello", *here)
+        blind = machine.reconcile("ask", "chat", "Hello", "--image", "/dev/null", *here)
+
+    assert (early.code, applied.code) == (3, 0)
+    assert "default/chat does not run" in early.err
+    assert plain.code == 0
+    assert plain.out.endswith("\n")
+    assert "first token after" in plain.err
+    assert told.json().keys() >= {"service", "model", "text", "tokensPerSecond"}
+    assert (talked.code, talked.err.count("first token after")) == (0, 2)
+    assert near.code == 0, near.err
+    assert near.out.splitlines()[1].split()[1:3] == ["dimensions", "1.000"]
+    assert "a\\x1bdog" in near.out
+    assert (wrong.code, 'did you mean "default/chat"' in wrong.err) == (64, True)
+    assert (blind.code, "is no PNG" in blind.err) == (64, True)
