@@ -618,7 +618,7 @@ def test_the_formats_that_help_names_are_those_that_are_printed(
         main([command, "--help"])
     shown = re.search(r"--output FORMAT\n? +(.*)", capsys.readouterr().out)
 
-    words = ("x",) if command in ("explain", "deploy") else ()
+    words = ("x",) if command in ("ask", "explain", "deploy") else ()
     # No format has this name, and no folder may.
     code, _, err = run(capsys, command, *words, "-C", fleet, "-o", "yaml")
 
@@ -843,7 +843,8 @@ def test_a_machine_without_an_agent_says_of_itself_what_an_agent_can(
         (main, "logs", "did you mean `fleet-agent logs`?"),
         (main, "get", "did you mean `reconcile status`?"),
         (main, "vvalidate", "did you mean `reconcile validate`?"),
-        (main, "chat", "see `reconcile --help`"),
+        (main, "chat", "did you mean `reconcile ask`?"),
+        (main, "sing", "see `reconcile --help`"),
         (agent_main, "plan", "did you mean `reconcile --dry-run --local`?"),
         (agent_main, "start", "did you mean `fleet-agent restart`?"),
         (agent_main, "statusx", "did you mean `fleet-agent status`?"),
