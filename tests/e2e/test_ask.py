@@ -7,9 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests.support.gguf_models import tiny_llama
-from tests.support.reconciler import Fleet, Machine
+from tests.support.reconciler import Finished, Fleet, Machine
 
 pytestmark = pytest.mark.e2e
+
+
+def answers(done: Finished) -> int:
+    """How many ended: a model of random weights may end its answer before it has begun."""
+    return sum(done.err.count(line) for line in ("first token after", "the answer is empty"))
 
 
 def test_a_service_is_asked_by_what_it_speaks(tmp_path: Path) -> None:
@@ -33,9 +38,9 @@ def test_a_service_is_asked_by_what_it_speaks(tmp_path: Path) -> None:
     assert "default/chat does not run" in early.err
     assert plain.code == 0
     assert plain.out.endswith("\n")
-    assert "first token after" in plain.err
+    assert answers(plain) == 1
     assert told.json().keys() >= {"service", "model", "text", "tokensPerSecond"}
-    assert (talked.code, talked.err.count("first token after")) == (0, 2)
+    assert (talked.code, answers(talked)) == (0, 2)
     assert near.code == 0, near.err
     assert near.out.splitlines()[1].split()[1:3] == ["dimensions", "1.000"]
     assert "a\\x1bdog" in near.out
