@@ -112,9 +112,7 @@ def _settings(launch: Launch, ask: Ask) -> Iterator[Difference]:
         differing = row.effective.differs(partial(ask, launch), settings)
     except (OSError, http.client.HTTPException, ValueError, KeyError):
         return
-    for (
-        text
-    ) in differing:  # its words are as they should be, so the engine itself made that of them
+    for text in differing:  # its command line is right: the engine itself made that of it
         yield DriftKind.COSMETIC, f"its {text}"
 
 

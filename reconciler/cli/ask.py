@@ -11,10 +11,12 @@ import argparse
 import sys
 import time
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from reconciler.api.errors import UsageError
 from reconciler.cli.options import add_agent_options, add_local_options, check_output
 from reconciler.console.edge import Exit, tell
+from reconciler.models.url import is_loopback
 from reconciler.report.terminal import printable
 
 if TYPE_CHECKING:
@@ -46,21 +48,24 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Exit 0 answered, 1 it refused or fell silent, 3 it is not ready."""
     check_output(args, "text", "json")
-    from reconciler.cli import conversation
+    from reconciler.cli import conversation, local
     from reconciler.cli.fleet import open_planned
     from reconciler.cli.inspection import open_inspection
 
     texts = [_stdin() if text == "-" else text for text in args.text]
     picture = conversation.picture(args.image) if args.image else None
-    with open_inspection(args, open_planned(args)) as at:
-        at.fetch()
-        instance = _ready(args, at)
+    source = open_planned(args)
+    with open_inspection(args, source) as at:
+        if at.fetch() is None:  # the reason was said
+            return Exit.BLOCKED
+        here = at.node or local.this_node(args, source)
+        instance = _ready(args, at, here)
     if instance is None:
         return Exit.BLOCKED
-    return conversation.hold(args, instance, texts, picture)
+    return conversation.hold(args, instance, texts, picture, here)
 
 
-def _ready(args: argparse.Namespace, at: Inspection) -> Instance | None:
+def _ready(args: argparse.Namespace, at: Inspection, here: str | None) -> Instance | None:
     """None, with a line that says why: it is not ready."""
     from reconciler.cli import local
     from reconciler.cli.observed_status import observe_status
@@ -70,7 +75,7 @@ def _ready(args: argparse.Namespace, at: Inspection) -> Instance | None:
     while True:
         status = local.as_reported_here(args, observe_status(at))
         instances = _named(args.name, status)
-        if ready := next((i for i in instances if i.ready and i.endpoint), None):
+        if ready := next((i for i in instances if i.ready and has_address(i, here)), None):
             return ready
         why = _why_not(args.name, instances, status)
         if why != shown:
@@ -97,13 +102,25 @@ def _named(name: str, status: Status) -> list[Instance]:
     )
 
 
+def has_address(instance: Instance, here: str | None) -> bool:
+    """Whether its endpoint leads to it from this machine, which is node `here`. The loopback of
+    another machine would be this one's, and the names of a cluster are known in it alone."""
+    if instance.endpoint is None or not instance.target.startswith("node/"):
+        return False
+    return instance.target == f"node/{here}" or not is_loopback(
+        urlsplit(instance.endpoint).hostname or ""
+    )
+
+
 def _why_not(name: str, instances: list[Instance], status: Status) -> str:
     from reconciler.api.meta import service_ref
 
-    if in_cluster := next((i for i in instances if i.ready), None):
-        ref, cluster = in_cluster.ref, in_cluster.target.removeprefix("cluster/")
+    if elsewhere := next((i for i in instances if i.ready), None):
+        ref, (kind, _, place) = elsewhere.ref, elsewhere.target.partition("/")
+        if kind == "node":
+            return f"{ref.label} is ready on {place}, for that machine alone: ask there"
         return (
-            f"{ref.label} is ready in cluster {cluster}, which has no address from here: `kubectl"
+            f"{ref.label} is ready in cluster {place}, which has no address from here: `kubectl"
             f" port-forward -n {ref.namespace} service/{ref.name} 8080` opens one"
         )
     for instance in instances:

@@ -1,0 +1,32 @@
+"""Which of a service's instances can be asked from here."""
+
+from __future__ import annotations
+
+import pytest
+
+from reconciler.api.meta import service_ref
+from reconciler.cli.ask import has_address
+from reconciler.core.observation import Instance
+
+
+@pytest.mark.parametrize(
+    ("target", "endpoint", "has"),
+    [
+        ("node/mac", "http://127.0.0.1:8080", True),
+        ("node/mac", None, False),
+        ("node/gpu", "http://127.0.0.1:8080", False),  # of that machine, and here another's
+        ("node/gpu", "http://[::1]:8080", False),
+        ("node/gpu", "http://localhost:8080", False),
+        ("node/gpu", "http://10.0.0.7:8080", True),
+        ("cluster/prod", "http://chat.default.svc:8080", False),
+    ],
+)
+def test_what_has_an_address_from_node_mac(target: str, endpoint: str | None, has: bool) -> None:
+    instance = Instance(
+        *(service_ref("chat"), target, "llama-server", {}, "0", None, None),
+        ready=True,
+        reason="Ready",
+        endpoint=endpoint,
+    )
+
+    assert has_address(instance, "mac") is has
