@@ -30,7 +30,7 @@ Served = tuple[str, str]
 """The label of a service, and the target that it runs on; empty where that is not known."""
 
 
-class Step(NamedTuple):
+class FailedStep(NamedTuple):
     """What a step is about: an object, and the target that has it."""
 
     kind: str
@@ -54,7 +54,7 @@ class Board(Listener):
         self.observed: Observation | None = None
         self.plan: Plan | None = None
         self.following: Following | None = None
-        self.failing: set[Step] = set()  # steps that failed when they were tried last
+        self.failing: set[FailedStep] = set()  # steps that failed when they were tried last
         self.declared: frozenset[Served] = frozenset()
         self.refusals = 0
         self.held_why = ""
@@ -133,5 +133,5 @@ def _declared(planned: Pass) -> Iterator[Served]:
     yield from ((b.ref.label, b.target or "") for b in blocked)
 
 
-def _step(change: Change) -> Step:
-    return Step(change.ref.kind, change.ref.label, change.target)
+def _step(change: Change) -> FailedStep:
+    return FailedStep(change.ref.kind, change.ref.label, change.target)
