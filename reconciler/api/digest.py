@@ -8,8 +8,12 @@ import re
 
 import orjson
 
-# in JSON, and in a text only in a list: a text's own quotes follow an odd number of backslashes
-_FLOAT = re.compile(rb'(?:(?<!\\)(?:\\\\)*":|[,\[])-?[0-9]+[.e][0-9.e+-]*[,\]}]')
+_NUMBER = rb"-?[0-9]+[.e][0-9.e+-]*[,\]}]"
+# One pattern for each that a number follows in JSON: a pattern that begins with plain text is
+# searched for ten times as fast. A quote that ends a key does not follow a single backslash.
+_FLOATS = tuple(
+    re.compile(before + _NUMBER) for before in (rb'":(?:(?<!\\":)|(?<=\\\\":))', rb",", rb"\[")
+)
 
 
 def digest(value: object) -> str:
@@ -22,7 +26,7 @@ def _canonical(value: object) -> bytes:
     the same but for floats."""
     try:
         text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-        if not isinstance(value, float) and not _FLOAT.search(text):
+        if not isinstance(value, float) and not any(f.search(text) for f in _FLOATS):
             return text
     except TypeError:  # numbers of more than 64 bits, keys that are no text
         pass

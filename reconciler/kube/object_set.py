@@ -28,12 +28,14 @@ _SMALL = 1024  # bytes of JSON, such as what is kept of a pod: compressing them 
 @dataclass(frozen=True, slots=True)
 class Packed:
     """One object. `text` is JSON, possibly compressed; `service` is the service it is for, or
-    None; `declared` is a digest of what is not its status; `version` is as `version_of` has it."""
+    None; `declared` is a digest of what is not its status; `version` is as `version_of` has it;
+    `generation` as the API server counts it, None where it does not."""
 
     text: bytes
     service: ObjectRef | None
     declared: bytes
     version: int
+    generation: int | None
 
     def manifest(self) -> Manifest:
         manifest: Manifest = orjson.loads(self._json)
@@ -58,7 +60,8 @@ def packed(manifest: Manifest) -> Packed:
     text = to_json(manifest)
     # a copy, as orjson's own bytes keep the buffer in which they grew: up to three times as much
     text = bytes(memoryview(text))
-    return Packed(text, service_of(manifest), _declared(manifest), version_of(manifest))
+    service, declared = service_of(manifest), _declared(manifest)
+    return Packed(text, service, declared, version_of(manifest), generation_of(manifest))
 
 
 def version_of(manifest: Manifest) -> int:
@@ -66,6 +69,11 @@ def version_of(manifest: Manifest) -> int:
     Kubernetes 1.35 (KEP-5504)."""
     text = str(manifest["metadata"].get("resourceVersion", ""))
     return int(text) if text.isdecimal() else 0
+
+
+def generation_of(manifest: Manifest) -> int | None:
+    generation = manifest["metadata"].get("generation")
+    return generation if isinstance(generation, int) else None
 
 
 def _declared(manifest: Manifest) -> bytes:
@@ -139,6 +147,13 @@ class ObjectSet(Mapping[ObjectId, Manifest]):
         if isinstance(entry, Packed):
             return entry.version
         return None if entry is None else version_of(entry)
+
+    def generation(self, oid: ObjectId) -> int | None:
+        """None: it has none, or is not there."""
+        entry = self._held.get(oid)
+        if isinstance(entry, Packed):
+            return entry.generation
+        return None if entry is None else generation_of(entry)
 
     def later(self, oid: ObjectId) -> LazyManifest:
         """The manifest, not decoded yet."""

@@ -14,7 +14,7 @@ from reconciler.core.observation import Instance
 from reconciler.core.plan import Blocked, Change, Plan
 from reconciler.fleet.workload import Workload
 from reconciler.kube.endpoints.heartbeat import LeaseState
-from reconciler.kube.object_set import ObjectSet
+from reconciler.kube.object_set import ObjectSet, generation_of
 from reconciler.kube.objects import Manifest, ObjectId, document_id, id_of, ref_of
 from reconciler.loop.desired import Desired
 
@@ -57,7 +57,7 @@ class ClusterView:
         ]
         if not instances or not all(instance and instance.ready for instance in instances):
             return None
-        return self.generation_of(ref).get("generation")
+        return self._generation(ref)
 
     def document_state(self, ref: ObjectRef) -> object:
         """A value that is equal if, and only if, the live document is unchanged."""
@@ -108,14 +108,20 @@ class ClusterView:
         """The generation of a fleet's document that the pass was about."""
         if self.generations is not None:
             return self.generations.get(ref_of(id_of(live)))
-        generation = live["metadata"].get("generation")
-        return generation if isinstance(generation, int) else None
+        return generation_of(live)
 
     def generation_of(self, ref: ObjectRef) -> dict[str, int]:
         """`{generation: ...}` of a service, where the cluster has it."""
-        live = self.objects.get(document_id(ref))
-        generation = self.observed_generation(live) if live else None
+        generation = self._generation(ref)
         return {} if generation is None else {"generation": generation}
+
+    def _generation(self, ref: ObjectRef) -> int | None:
+        """The generation of a service's document that the pass was about, where the cluster has
+        it."""
+        oid = document_id(ref)
+        if self.generations is not None:
+            return self.generations.get(ref) if oid in self._packed else None
+        return self._packed.generation(oid)
 
     @cached_property
     def _workloads(self) -> Mapping[ObjectRef, tuple[Workload, ...]]:
