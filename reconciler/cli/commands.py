@@ -71,6 +71,21 @@ COMMANDS: Mapping[str, CommandRow] = MappingProxyType(
             formats=("text",),
             also_called=("add", "new", "create"),
         ),
+        "suspend": CommandRow(
+            "stop services and keep their files, in the fleet's own files",
+            formats=("text",),
+            also_called=("pause",),
+        ),
+        "resume": CommandRow(
+            "let suspended services run again",
+            formats=("text",),
+            also_called=("unsuspend", "unpause"),
+        ),
+        "rm": CommandRow(
+            "take services and other objects out of the fleet's files",
+            formats=("text",),
+            also_called=("remove", "delete"),
+        ),
         "install": CommandRow(
             "put the reconciler into a Kubernetes cluster, or make a node's agent known there",
             formats=("text",),

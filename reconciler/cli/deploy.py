@@ -8,20 +8,14 @@ catalogue, or of your own choice with --source.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from reconciler.api.errors import StateError, UsageError
 from reconciler.cli.options import add_agent_options, add_local_options, check_output
+from reconciler.cli.written import Written, add_commit_options, open_folder, write
 from reconciler.console.edge import Exit, tell
 from reconciler.console.option import add
 from reconciler.console.shared import OFFLINE
 from reconciler.report.terminal import printable
-
-if TYPE_CHECKING:
-    from reconciler.source.folder_writer import FolderWriter
 
 EXAMPLES = {
     "reconcile deploy smollm2-135m --local": "one of the catalogue, if it fits",
@@ -39,10 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(runtime=None)  # of the machine, which is no matter of a new service
     parser.add_argument("--context-size", type=int, metavar="TOKENS", help="default: 8192")
     parser.add_argument("--dry-run", action="store_true", help="print the files, write nothing")
-    parser.add_argument(
-        "--commit", action="store_true", help="commit these files, and nothing else, as yourself"
-    )
-    parser.add_argument("--push", action="store_true", help="--commit, then push the branch")
+    add_commit_options(parser)
     add(parser, (OFFLINE,))
     add_local_options(parser, runtime=False)
     add_agent_options(parser)
@@ -54,14 +45,9 @@ def run(args: argparse.Namespace) -> int:
     from reconciler.catalogue import catalogue
     from reconciler.cli import fit
     from reconciler.cli.draft import Draft
-    from reconciler.cli.fleet import open_fleet
-    from reconciler.source.directory import DirectorySource
-    from reconciler.source.worktree import WorktreeSource
 
     known = catalogue()
-    fleet = open_fleet(args, working_tree=True)
-    if not isinstance(fleet, DirectorySource | WorktreeSource):
-        raise UsageError("files are written into a folder: -C must be one, without --ref")
+    fleet = open_folder(args)
     draft = Draft.of(args, fleet.fetch(), known)
     entry = known.get(args.name)
     entry = entry if entry and entry.source == draft.source else None
@@ -79,48 +65,9 @@ def _write(root: Path, files: dict[str, str], args: argparse.Namespace) -> int:
     if args.dry_run:
         print("---\n".join(f"# {path}\n{text}" for path, text in files.items()), end="")
         return Exit.OK
-    with _written(root) as folder:
-        for path in files:
-            if folder.exists(path):
-                raise UsageError(
-                    f"{root / path}: is there already; edit it, or choose another name"
-                )
-    is_committed = args.commit or args.push
-    if is_committed:
-        from reconciler.source import committing
-
-        committing.check(root, tuple(files), push=args.push)
-    with _written(root) as folder:
-        for path, text in files.items():
-            folder.create(path, text.encode())
-            print(root / path)
-    if is_committed:
-        _commit(root, tuple(files), args)
-    else:
+    new = {path: Written(None, text.encode()) for path, text in files.items()}
+    write(root, new, args, f"Serve {args.name}")
+    if not (args.commit or args.push):
         command = "reconcile --dry-run" + ("" if args.local is None else " --local")
         tell(f"written, not applied: look at `{command}`, commit and push")
     return Exit.OK
-
-
-@contextmanager
-def _written(root: Path) -> Iterator[FolderWriter]:
-    from reconciler.source.folder_writer import FolderWriter
-
-    try:
-        with FolderWriter(root) as folder:
-            yield folder
-    except OSError as error:
-        raise StateError(f"{root}: cannot be written: {error.strerror}") from error
-
-
-def _commit(root: Path, paths: tuple[str, ...], args: argparse.Namespace) -> None:
-    from reconciler.source import committing
-
-    done = committing.commit(root, paths, f"Serve {args.name}")
-    tell(f"committed {done.commit} on {printable(done.branch)}")
-    if done.left:
-        tell(
-            printable(f"warning: not in that commit, but in this folder: {', '.join(done.left)}"),
-        )
-    if args.push:
-        tell(printable(f"pushed to {committing.push(root)}"))

@@ -54,8 +54,9 @@ class _Destination:
     is_followed: bool  # by the branch that is checked out
 
 
-def check(root: Path, paths: Sequence[str], *, push: bool) -> None:
-    """Check before writing that files of these paths below `root` could be committed. Raises
+def check(root: Path, paths: Sequence[str], *, push: bool, edited: Sequence[str] = ()) -> None:
+    """Check before writing that files of these paths below `root` could be committed. `edited` are
+    those that are there: what somebody else changed in them is not ours to commit. Raises
     UsageError with what to do first."""
     with _opened(root) as repo:
         for file, what in _UNFINISHED.items():
@@ -81,6 +82,12 @@ def check(root: Path, paths: Sequence[str], *, push: bool) -> None:
                 f"{', '.join(ignored)}: ignored by git, so it would not be committed; change"
                 " .gitignore, or leave out --commit"
             )
+        for path in edited:
+            if repo.git.status("--porcelain", "--", str(root.resolve() / path)):
+                raise UsageError(
+                    f"{root / path}: has changes that are not committed; commit them first, or"
+                    " leave out --commit"
+                )
         if push:
             _destination(repo)
 

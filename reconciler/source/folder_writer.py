@@ -85,6 +85,19 @@ class FolderWriter:
                     os.unlink(temporary, dir_fd=at)
                 raise
 
+    def rewrite(self, path: str, before: bytes, after: bytes | None) -> bool:
+        """A file that is there, with its mode; None removes it. False: it does not hold `before`
+        any more, and stays as it is."""
+        if self.read(path) != before:
+            return False
+        if after is None:
+            self.remove(path)
+            return True
+        with self._folder_of(path) as (at, name):
+            mode = stat.S_IMODE(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode)
+        self.replace(path, after, mode=mode)
+        return True
+
     def remove(self, path: str) -> None:
         """The file, and the folders that are empty without it."""
         with contextlib.suppress(FileNotFoundError), self._folder_of(path) as (at, name):

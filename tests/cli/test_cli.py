@@ -618,7 +618,7 @@ def test_the_formats_that_help_names_are_those_that_are_printed(
         main([command, "--help"])
     shown = re.search(r"--output FORMAT\n? +(.*)", capsys.readouterr().out)
 
-    words = ("x",) if command in ("ask", "explain", "deploy") else ()
+    words = ("x",) if command in ("ask", "explain", "deploy", "suspend", "resume", "rm") else ()
     # No format has this name, and no folder may.
     code, _, err = run(capsys, command, *words, "-C", fleet, "-o", "yaml")
 

@@ -1,0 +1,106 @@
+"""The fleet's own files, changed by a command: only the documents that are meant, and then the plan
+that follows from it."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reconciler.api.errors import UsageError
+from reconciler.cli.options import add_agent_options, add_local_options
+from reconciler.cli.written import Written, add_commit_options, open_folder, write
+from reconciler.console.edge import Exit, tell
+from reconciler.console.option import add
+from reconciler.console.shared import OFFLINE
+from reconciler.report.terminal import printable
+
+if TYPE_CHECKING:
+    from reconciler.api.meta import ObjectRef
+    from reconciler.source.load import Loaded
+
+
+def add_edit_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="print the change, write nothing")
+    add_commit_options(parser)
+    add(parser, (OFFLINE,))
+    add_agent_options(parser)
+    add_local_options(parser)
+
+
+@dataclass(frozen=True, slots=True)
+class EditedFleet:
+    """The folder of a fleet, and what is declared in its files."""
+
+    root: Path
+    loaded: Loaded
+    files: Mapping[str, bytes]
+
+    @classmethod
+    def read(cls, args: argparse.Namespace) -> EditedFleet:
+        """Also of a fleet with errors: an edit may be what mends it. Raises UsageError,
+        SourceError."""
+        from reconciler.source.load import reader
+
+        source = open_folder(args)
+        checkout = source.fetch()
+        files = {file.path: file.data for file in checkout.yaml_files()}
+        return cls(Path(source.location), reader()(checkout, frozenset()), files)
+
+    def place(self, ref: ObjectRef, field: str = "") -> str:
+        """`services/chat.yaml:12` of a declared object."""
+        return f"{self.loaded.origins[ref].path}:{self.loaded.line(ref, field)}"
+
+    def must_declare(self, ref: ObjectRef) -> None:
+        """Raises UsageError, also where two documents declare it."""
+        from reconciler.source.suggest import did_you_mean
+
+        if ref not in self.loaded.origins:
+            known = sorted(str(other) for other in self.loaded.origins if other.kind == ref.kind)
+            hint = did_you_mean(str(ref), known) or f"; there is {', '.join(known) or 'none'}"
+            raise UsageError(f"{ref}: the fleet declares no such object{hint}")
+        if again := next((item for item in self.loaded.twice if item.ref == ref), None):
+            raise UsageError(
+                f"{ref} is declared at {self.place(ref)} and at {again.origin.path}:"
+                f"{again.origin.line}: remove one of them by hand first"
+            )
+
+    def by_hand(self, ref: ObjectRef) -> UsageError:
+        """For a document that is written in a way that no command may touch."""
+        return UsageError(
+            f"{self.place(ref)}: {ref} is written in a way that only its author can change safely;"
+            " edit the file by hand"
+        )
+
+
+def change(
+    args: argparse.Namespace, fleet: EditedFleet, edited: Mapping[str, bytes | None], subject: str
+) -> int:
+    """Write the files, and show the plan that follows; --dry-run shows the change alone."""
+    from reconciler.cli.dry_run import dry_run
+
+    if args.dry_run:
+        for path, after in edited.items():
+            sys.stdout.writelines(_difference(path, fleet.files[path], after))
+        return Exit.OK
+    files = {path: Written(fleet.files[path], after) for path, after in edited.items()}
+    write(fleet.root, files, args, subject)
+    args.base, args.confirm = None, []
+    dry_run(args)
+    if not (args.commit or args.push):
+        tell("written, not applied: commit and push")
+    return Exit.OK
+
+
+def _difference(path: str, before: bytes, after: bytes | None) -> list[str]:
+    one, other = (
+        [printable(line) for line in (data or b"").decode(errors="replace").splitlines()]
+        for data in (before, after)
+    )
+    to = "/dev/null" if after is None else f"b/{path}"
+    lines = difflib.unified_diff(one, other, f"a/{path}", to, lineterm="")
+    return [f"{line}\n" for line in lines]

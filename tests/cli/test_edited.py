@@ -1,0 +1,149 @@
+"""`reconcile suspend`, `resume` and `rm`: the fleet's own files, changed in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from reconciler.cli import main
+from tests.support.fleets import load_folder, model, node, service, write_fleet
+from tests.support.repos import Repo, git_env
+
+TOGETHER = f"# of both\n\n{model()}---\n# a talker\n{service('chat')}"
+
+
+@dataclass(frozen=True)
+class Desk:
+    """A folder of a fleet, and what commands print about it."""
+
+    root: Path
+    output: pytest.CaptureFixture[str]
+
+    def type(self, *words: str) -> tuple[int, str, str]:
+        code = main([*words, "-C", str(self.root), "--allow-unreachable"])
+        return (code, *self.output.readouterr())
+
+    def files(self) -> dict[str, str]:
+        found = sorted(self.root.rglob("*.yaml"))
+        return {str(file.relative_to(self.root)): file.read_text() for file in found}
+
+
+@pytest.fixture
+def desk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Desk:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    root = write_fleet(
+        tmp_path / "fleet",
+        {
+            "node.yaml": node("mac"),
+            "both.yaml": TOGETHER,
+            "other.yaml": service("other", placement={"nodes": ["mac"]}),
+        },
+    )
+    return Desk(root, capsys)
+
+
+def test_a_suspended_service_stops_by_the_plan_that_follows_and_resumes_as_it_was(
+    desk: Desk,
+) -> None:
+    (desk.root / "both.yaml").chmod(0o640)
+    before = desk.files()
+
+    code, out, err = desk.type("suspend", "chat")
+
+    assert code == 0, err
+    assert desk.files() == before | {
+        "both.yaml": TOGETHER.replace("spec:\n  modelRef", "spec:\n  suspend: true\n  modelRef")
+    }
+    assert (desk.root / "both.yaml").stat().st_mode & 0o777 == 0o640
+    assert out.startswith(f"{desk.root}/both.yaml\n")
+    assert "written, not applied" in err
+    assert "suspended already" in desk.type("suspend", "chat")[2]
+    assert desk.type("resume", "chat")[0] == 0
+    assert desk.files() == before
+
+
+def test_what_others_refer_to_stays_and_each_of_them_is_named_with_its_line(desk: Desk) -> None:
+    before = desk.files()
+
+    code, _, err = desk.type("rm", "model/gemma", "fleetnode/mac")
+
+    assert code == 3
+    assert err.splitlines() == [
+        "both.yaml:14 spec.modelRef: InferenceService/default/chat needs Model/default/gemma",
+        "other.yaml:5 spec.modelRef: InferenceService/default/other needs Model/default/gemma",
+        "other.yaml:6 spec.placement.nodes[0]: InferenceService/default/other needs FleetNode/mac",
+        "Nothing was removed.",
+    ]
+    assert desk.files() == before
+
+
+def test_of_a_file_with_two_documents_one_goes_and_with_the_last_the_file(desk: Desk) -> None:
+    assert desk.type("rm", "chat")[0] == 0
+    assert desk.files()["both.yaml"] == f"# of both\n\n{model()}"
+
+    assert desk.type("rm", "other", "gemma")[0] == 0  # the only one of that name
+
+    assert desk.files().keys() == {"node.yaml"}
+    assert load_folder(desk.root).problems == ()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("suspend chatt", 'no such object (did you mean "InferenceService/default/chat"?)'),
+        ("rm model/nope", "no such object"),
+        ("resume none", "none.yaml:6 spec.replicas: 0 stops default/none too"),
+        ("suspend shared", "only its author can change safely"),
+        ("rm twice", "is declared at twice.yaml:1 and at twice.yaml:7"),
+    ],
+)
+def test_what_cannot_be_edited_is_said_and_nothing_is_written(
+    words: str, message: str, desk: Desk
+) -> None:
+    shared = service("shared").replace("spec:", "spec: &all")
+    odd = {
+        "none.yaml": service("none", replicas=0),
+        "shared.yaml": shared.replace("modelRef", "? modelRef\n  "),
+        "twice.yaml": f"{service('twice')}---\n{service('twice')}",
+    }
+    write_fleet(desk.root, odd)
+    before = desk.files()
+
+    code, _, err = desk.type(*words.split())
+
+    assert code == 64
+    assert message in err
+    assert desk.files() == before
+
+
+def test_a_dry_run_prints_the_change_and_writes_nothing(desk: Desk) -> None:
+    before = desk.files()
+
+    code, out, _ = desk.type("rm", "other", "--dry-run")
+
+    assert code == 0
+    assert out.splitlines()[:2] == ["--- a/other.yaml", "+++ /dev/null"]
+    assert desk.files() == before
+
+
+def test_a_commit_has_the_edit_and_never_what_a_person_left_in_the_same_file(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in git_env().items():
+        monkeypatch.setenv(name, value)
+    repo = Repo.create(tmp_path / "git")
+    repo.publish(desk.files())
+    at = Desk(repo.work, desk.output)
+    repo.write("both.yaml", f"{TOGETHER}# half a thought\n")
+
+    refused = at.type("suspend", "chat", "--commit")
+    code, _, err = at.type("rm", "other", "--commit")
+
+    assert (refused[0], code) == (64, 0), err
+    assert "both.yaml: has changes that are not committed" in refused[2]
+    changed = repo.git("show", "--name-status", "--format=%an: %s", "HEAD").splitlines()
+    assert changed == ["Ada: Remove other", "", "D\tother.yaml"]
