@@ -196,7 +196,7 @@ def _gc(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int:
     for model in gone:
         size = show_bytes(model.size_bytes)
         print(f"{model.digest[:_SHOWN_DIGITS]}  {size:>9}  {model.path.name}  {verb}")
-    tell(f"{show_bytes(sum(m.size_bytes for m in gone))} {verb}")
+    tell(f"{show_bytes(sum(m.own_bytes for m in gone))} {verb}")
     return Exit.OK
 
 

@@ -11,7 +11,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent.models.disk import used_bytes
@@ -22,6 +22,7 @@ from reconciler.api.plain_json import parse_json
 from reconciler.atomic import atomic_write
 from reconciler.fleet.model_file import ModelFile
 from reconciler.memory import ModelFacts
+from reconciler.models.file import read_in_place
 from reconciler.models.partial import Partial
 from reconciler.models.scheme import FetchRequest, FileListing, ListRequest, RemoteFile
 from reconciler.models.sources import fetch, list_files
@@ -33,12 +34,14 @@ _FINISHED = "finished.json"
 
 @dataclass(frozen=True, slots=True)
 class ArrivedFile:
-    """A verified file of a model, by its path in the model. `at` is where it is now."""
+    """A verified file of a model, by its path in the model. `at` is where it is now. `version`: it
+    stays there, and counts until that changes; None: it is the store's own."""
 
     path: str
     size_bytes: int
     sha256: str
     at: Path
+    version: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,7 @@ def bring(attempt: Attempt) -> ArrivedFiles:
     paths = [file.path for file in listing.files]
     entry = entry_of(paths, model.format) if listing.folder else paths[0]
     _require_promised(listing, attempt)
-    fetched = _FetchedFiles(attempt, listing)
+    fetched = (_FilesInPlace if model.in_place else _FetchedFiles)(attempt, listing)
     files = tuple(fetched.fetch(remote) for remote in listing.files)
     transfer.state = DownloadPhase.VERIFYING
     digest = tree_digest((file.path, file.sha256) for file in files)
@@ -102,6 +105,30 @@ def bring(attempt: Attempt) -> ArrivedFiles:
         return ArrivedFiles(digest, files, "", files[0].path, facts, listing.resolved)
     folder = _safe_name(model.source.rstrip("/")) if listing.folder else ""
     return ArrivedFiles(digest, files, folder, entry, facts, listing.resolved)
+
+
+class _FilesInPlace:
+    """The files of a model that are served where they lie: they are read, and nothing is
+    written."""
+
+    resumed = False
+
+    def __init__(self, attempt: Attempt, listing: FileListing) -> None:
+        self._transfer = attempt.transfer
+        self._transfer.state = DownloadPhase.VERIFYING
+        self._before = 0  # bytes of the files before the current one
+        sizes = [file.size_bytes for file in listing.files]
+        self._total = sum(s for s in sizes if s is not None)
+
+    def fetch(self, remote: RemoteFile) -> ArrivedFile:
+        """The file, with what it is known by from now on."""
+        placed = read_in_place(remote.source, self._progress, self._transfer.cancelled)
+        self._before += placed.size_bytes
+        size, version = placed.size_bytes, placed.version
+        return ArrivedFile(remote.path, size, placed.sha256, placed.path, version)
+
+    def _progress(self, received: int, _: int | None) -> None:
+        self._transfer.progress(self._before + received, self._total)
 
 
 class _FetchedFiles:
@@ -250,7 +277,7 @@ def _alone(file: ArrivedFile, model: ModelFile) -> tuple[ArrivedFile, ...]:
     name, suffix = _safe_name(file.path), ".gguf"
     if model.format == "gguf" and not name.endswith(suffix):
         name += suffix
-    return (ArrivedFile(name, file.size_bytes, file.sha256, file.at),)
+    return (replace(file, path=name),)
 
 
 def _safe_name(path: str) -> str:

@@ -2,6 +2,7 @@
 
     sha256/<digest>/<file>          the model, read-only; several files under their own names
     sha256/<digest>/<name>/...      a model that is a folder
+                                    (of a model that is served where it lies: links to its files)
     sha256/<digest>/.model.json     its files' names, sizes and digests, its format, what it took
     sha256/<digest>/.facts.json     what its header says; a cache, written by one of our versions
     sources/<hash of source>.json   which digest was verified first for a source on this node
@@ -29,6 +30,7 @@ from agent.models.stored_facts import load_facts, save_facts
 from reconciler.api.errors import HeaderError, ModelError
 from reconciler.atomic import atomic_write, sync_directory
 from reconciler.memory import ModelFacts
+from reconciler.models.file import version_of
 from reconciler.models.tree import check_paths
 from reconciler.ownfile import glance
 
@@ -42,6 +44,7 @@ class StoredFile:
     path: str  # relative to the model's folder
     size_bytes: int
     sha256: str
+    version: str | None = None  # of one that lies elsewhere, when it was verified
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,11 @@ class StoredModel:
     files: tuple[StoredFile, ...]
     took_s: float | None = None
     source: str = ""
+
+    @property
+    def own_bytes(self) -> int:
+        """What the store's disk has of it: nothing of a file that lies elsewhere."""
+        return sum(file.size_bytes for file in self.files if file.version is None)
 
     @property
     def weights_bytes(self) -> int:
@@ -158,7 +166,10 @@ class ContentStore:
             "folder": arrived.folder,
             "sizeBytes": sum(file.size_bytes for file in arrived.files),
             "format": form,
-            "files": [[f.path, f.size_bytes, f.sha256] for f in arrived.files],
+            "files": [
+                [f.path, f.size_bytes, f.sha256, *([f.version] if f.version else [])]
+                for f in arrived.files
+            ],
             "tookSeconds": None if took_s is None else round(took_s, 3),
             "source": source,
         }
@@ -168,6 +179,9 @@ class ContentStore:
         for file in arrived.files:
             target = base / file.path
             target.parent.mkdir(parents=True, exist_ok=True)
+            if file.version is not None:
+                target.symlink_to(file.at)
+                continue
             file.at.chmod(0o444)
             file.at.rename(target)
         for folder in {staging, *(p for p in base.rglob("*") if p.is_dir()), base}:
@@ -177,7 +191,9 @@ class ContentStore:
         if pin:
             self.pin(arrived.digest)
         if self.get(arrived.digest) is None:
-            self._discard(final)  # damaged: its files have another size than when it was stored
+            # damaged: its files have another size than when it was stored, or lay elsewhere
+            self._forget(arrived.digest)
+            self._discard(final)
             staging.rename(final)
             sync_directory(self._models)
         stored = self.get(arrived.digest)
@@ -304,10 +320,13 @@ class ContentStore:
 
 def _is_whole(stored: StoredModel) -> bool:
     try:
-        sizes = ((stored.base / f.path).stat().st_size == f.size_bytes for f in stored.files)
-        return all(sizes)
+        return all(_is_as_verified(file, (stored.base / file.path).stat()) for file in stored.files)
     except OSError:
         return False
+
+
+def _is_as_verified(file: StoredFile, now: os.stat_result) -> bool:
+    return now.st_size == file.size_bytes and file.version in (None, version_of(now))
 
 
 def _read_files(entries: object) -> tuple[StoredFile, ...] | None:
@@ -315,7 +334,9 @@ def _read_files(entries: object) -> tuple[StoredFile, ...] | None:
     if not isinstance(entries, list):
         return None
     try:
-        files = tuple(StoredFile(str(p), int(s), str(d)) for p, s, d in entries)
+        files = tuple(
+            StoredFile(str(p), int(s), str(d), *map(str, version)) for p, s, d, *version in entries
+        )
         check_paths([file.path for file in files])
     except (TypeError, ValueError, ModelError):
         return None

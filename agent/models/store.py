@@ -155,7 +155,7 @@ class ModelStore:
         if needed is not None:
             self._spare = frozenset(self.contents.unneeded(self.kept(needed)))
         contents = (self.contents.get(digest) for digest in self._spare)
-        spare = sum(model.size_bytes for model in contents if model is not None)
+        spare = sum(model.own_bytes for model in contents if model is not None)
         return ObservedDisk(
             str(self.root),
             space.total_bytes,
@@ -218,17 +218,18 @@ class ModelStore:
         are requested, the one that waits longest first, until so many bytes are freed."""
         freed = 0
         for spare in sorted(self._spare):
-            if freed < least and (model := self.contents.get(spare)) is not None:
+            model = self.contents.get(spare)
+            if freed < least and model is not None and model.own_bytes:
                 with self._shelving():
                     if spare not in self._spare or spare in self.kept(()):
                         continue
                     self.contents.remove(spare)
-                freed += model.size_bytes
+                freed += model.own_bytes
                 _log.info(
                     "model %s removed from the store: nothing needs it, and a download needs its"
                     " %s",
                     spare[:12],
-                    show_bytes(model.size_bytes),
+                    show_bytes(model.own_bytes),
                 )
         if self._in_turn:  # another pod may be at work on them, without a lock
             return

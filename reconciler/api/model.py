@@ -90,6 +90,14 @@ class ModelSpec(Spec):
             " those that the format has.",
         ),
     ] = ()
+    in_place: Annotated[
+        bool,
+        Field(
+            description="Of a file:// source: serve it where it lies, through a link in the node's"
+            " store, instead of a copy. Whoever replaces the file while it is served may end the"
+            " process; from then on it counts as another model."
+        ),
+    ] = False
     mmproj: Annotated[
         Source | None,
         Field(
@@ -139,6 +147,7 @@ class Model(Resource):
             source=spec.mmproj,
             sha256=spec.mmproj_sha256,
             format="gguf",
+            in_place=spec.in_place and is_on_node(spec.mmproj),
             source_secret_ref=spec.source_secret_ref,
         )
         metadata = self.metadata.model_copy(update={"name": projector_name(self.metadata.name)})
@@ -153,6 +162,11 @@ class Model(Resource):
         yield self, "spec.source", "spec.sha256"
         if self.projector is not None:
             yield self.projector, "spec.mmproj", "spec.mmprojSha256"
+
+
+def is_on_node(source: str) -> bool:
+    """Whether it lies on the node already."""
+    return source.lower().startswith("file://")
 
 
 def projector_name(name: str) -> str:

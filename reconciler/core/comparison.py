@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from reconciler.api.digest import digest
 from reconciler.api.meta import ObjectRef
 from reconciler.core.declared import MODEL_PREFIX, DeclaredField, declared_in
-from reconciler.core.download import download_bytes
+from reconciler.core.download import download_bytes, is_missing
 from reconciler.core.field_changes import cause_of, field_changes
 from reconciler.core.observation import DriftKind, Instance, Location, TargetState
 from reconciler.core.plan import Action, Blocked, Change, FieldChange, Impact, Restart
@@ -187,7 +187,7 @@ def _compare_process(
         reason = gone_reason if have.gone else "Drifted"
         message = have.message if have.gone else "; ".join(drifted)
         return _restarting(Action.DRIFT, reason, want, have, state, causes.where(want.ref), message)
-    if have.was_started and want.pool is None and download_bytes(want, state) != 0:
+    if have.was_started and want.pool is None and is_missing(want, state):
         return _fetched_again(want, have, state, causes.where(want.ref))
     # From afar no render is known: what the node's own agent says of it is used instead.
     deferred = [d for d in have.drifts if d.kind is DriftKind.DEFERRED]

@@ -18,6 +18,11 @@ def download_bytes(want: Workload, state: TargetState, have: Instance | None = N
     return _sum(_missing(want, state, have))
 
 
+def is_missing(want: Workload, state: TargetState) -> bool:
+    """Whether one of its models is not there, also one that is served where it lies."""
+    return any(state.cached.isdisjoint(model.identities) for model in want.model_files)
+
+
 def charged_once(changes: Iterable[Change], observed: Observation) -> list[Change]:
     """The changes in their order; on a node, which has one store, the first that needs a model is
     charged for it. A pod has a store of its own."""
@@ -39,7 +44,7 @@ def _missing(want: Workload, state: TargetState, have: Instance | None) -> Mappi
     is_kept = have is not None and want.pool is not None and want.pool.is_kept
     here = state.cached | (known_by(have.inputs) if have and is_kept else frozenset())
     return {
-        model.identities[0]: model.size_bytes
+        model.identities[0]: 0 if model.in_place else model.size_bytes
         for model in want.model_files
         if here.isdisjoint(model.identities)
     }

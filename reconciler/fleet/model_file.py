@@ -20,6 +20,7 @@ class ModelFile:
     inside the repository stays a path. `sha256` is None when nothing pins the bytes yet; of a model
     of several files it is models.tree.tree_digest. `files` are its spec.files. `projector` is what
     an engine loads beside it. `packed_bytes` lie beside the model while it is unpacked from them.
+    `in_place`: it is served where it lies on the node, and takes nothing of the store's disk.
     """
 
     name: str
@@ -30,6 +31,7 @@ class ModelFile:
     files: tuple[str, ...] = ()
     projector: ModelFile | None = None
     packed_bytes: int = 0
+    in_place: bool = False
 
     def ref(self, namespace: str) -> ObjectRef:
         """The Model of the file; for a projector, the ref that represents it."""
@@ -43,6 +45,8 @@ class ModelFile:
     @property
     def arriving_bytes(self) -> int | None:
         """What it takes of a disk until it is whole; None where its size is not known."""
+        if self.in_place:
+            return 0
         return None if self.size_bytes is None else self.size_bytes + self.packed_bytes
 
     @property
@@ -111,6 +115,7 @@ def model_file(model: Model, fleet: Fleet) -> ModelFile:
         size_bytes=stored.size_bytes if stored else None,
         files=model.spec.files,
         projector=model_file(model.projector, fleet) if model.projector else None,
+        in_place=model.spec.in_place,
     )
 
 

@@ -1,8 +1,10 @@
 """Models that are already on the node: `file:///absolute/path`, or a folder with a `/` at the end.
 
 They are copied. With a link to the original, rewriting the file could change a process that has the
-model mapped, and truncating it would kill the process (SIGBUS). A link at the path is followed if
-it leads to a file, so that a folder of a download cache can be named. Files that are not on a disk
+model mapped, and truncating it would kill the process (SIGBUS). Where a Model says `inPlace` its
+author takes that in exchange for the disk and the time of a copy: the original is read once, and
+known from then on by its inode, size and time. A link at the path is followed if it leads to a
+file, so that a folder of a download cache can be named. Files that are not on a disk
 are refused: otherwise the author of a Model could have /proc/self/environ, this program's own
 variables, stored as one.
 """
@@ -10,16 +12,19 @@ variables, stored as one.
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import posixpath
 import stat
+import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
 from reconciler.api.errors import DownloadFailed, ModelError
-from reconciler.models.partial import CHUNK
+from reconciler.models.partial import CHUNK, Progress
 from reconciler.models.ranged import Piece, Pieces
 from reconciler.models.scheme import (
     FetchRequest,
@@ -103,7 +108,7 @@ def _walk(top: Path, folder: str) -> Iterator[str]:
 def _remote(folder: Path, name: str) -> RemoteFile:
     path = folder / name
     status = path.stat()
-    return RemoteFile(name, path.as_uri(), status.st_size, version=_version(status))
+    return RemoteFile(name, path.as_uri(), status.st_size, version=version_of(status))
 
 
 def _fetch(request: FetchRequest) -> None:
@@ -117,6 +122,41 @@ def _fetch(request: FetchRequest) -> None:
         raise DownloadFailed(f"cannot read {path}: {error.strerror or error}") from error
 
 
+@dataclass(frozen=True, slots=True)
+class PlacedFile:
+    """A file that was read where it lies: without links on the way, and with what it is known by
+    until somebody writes it."""
+
+    path: Path
+    size_bytes: int
+    sha256: str
+    version: str
+
+
+def read_in_place(source: str, progress: Progress, cancelled: threading.Event) -> PlacedFile:
+    """All of a file's bytes, which stay where they are. Raises ModelError, as `fetch` does."""
+    path = os.path.realpath(unquote(urlsplit(source).path))
+    if reason := _not_on_disk(path):
+        raise ModelError(f"{path}: {reason}")
+    digest, received = hashlib.sha256(), 0
+    try:
+        with open(path, "rb", buffering=0, opener=_open_at_once) as original:
+            before = os.fstat(original.fileno())
+            if not stat.S_ISREG(before.st_mode):
+                raise DownloadFailed(f"{path} is not a file")
+            while chunk := original.read(CHUNK):
+                if cancelled.is_set():
+                    raise DownloadFailed("stopped while it was read")
+                digest.update(chunk)
+                received += len(chunk)
+                progress(received, before.st_size)
+            if version_of(os.fstat(original.fileno())) != version_of(before):
+                raise DownloadFailed(f"{path} changed while it was read")
+    except OSError as error:
+        raise DownloadFailed(f"cannot read {path}: {error.strerror or error}") from error
+    return PlacedFile(Path(path), received, digest.hexdigest(), version_of(before))
+
+
 def _open_at_once(path: str, flags: int) -> int:
     """Open without blocking: opening a named pipe would wait for a writer."""
     return os.open(path, flags | os.O_NONBLOCK)
@@ -127,7 +167,7 @@ def _copy(original: BinaryIO, path: str, request: FetchRequest) -> None:
     before = os.fstat(original.fileno())
     if not stat.S_ISREG(before.st_mode):
         raise DownloadFailed(f"{path} is not a file")
-    version = _version(before)
+    version = version_of(before)
     if partial.received and partial.validator == version and partial.received <= before.st_size:
         original.seek(partial.received)
         partial.resume(version, before.st_size)
@@ -135,7 +175,7 @@ def _copy(original: BinaryIO, path: str, request: FetchRequest) -> None:
         partial.begin(version, before.st_size)
     while chunk := original.read(CHUNK):
         partial.write(chunk)
-    if _version(os.fstat(original.fileno())) != version:
+    if version_of(os.fstat(original.fileno())) != version:
         raise DownloadFailed(f"{path} changed while it was copied")
 
 
@@ -152,13 +192,14 @@ def _piece(path: str, at: int, count: int) -> Piece:
             if not stat.S_ISREG(status.st_mode):
                 raise DownloadFailed(f"{path} is not a file", is_refusal=True)
             original.seek(at)
-            return Piece(original.read(count), status.st_size, _version(status))
+            return Piece(original.read(count), status.st_size, version_of(status))
     except OSError as error:
         why = f"cannot read {path}: {error.strerror or error}"
         raise DownloadFailed(why, is_refusal=True) from error
 
 
-def _version(status: os.stat_result) -> str:
+def version_of(status: os.stat_result) -> str:
+    """What changes when somebody writes or replaces a file."""
     return f"{status.st_ino}-{status.st_size}-{status.st_mtime_ns}"
 
 

@@ -13,7 +13,7 @@ from reconciler import __version__
 from reconciler.api.fleet import FleetPolicy
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import MEMORY_BUDGET_ANNOTATION, Resource
-from reconciler.api.model import Model
+from reconciler.api.model import Model, is_on_node
 from reconciler.api.problem import Finding
 from reconciler.api.quantity import parse_bytes
 from reconciler.source.declared import DeclaredObjects
@@ -229,6 +229,13 @@ def projector(thing: Resource) -> Iterator[Finding]:
             yield Finding("SourceInvalid", thing.ref, "spec.mmproj", message)
 
 
+def in_place(thing: Resource) -> Iterator[Finding]:
+    """Only what lies on the node can be served where it lies."""
+    if type(thing) is Model and thing.spec.in_place and not is_on_node(thing.spec.source):
+        message = "only a file:// source lies on the node already; name one, or remove it"
+        yield Finding("SourceInvalid", thing.ref, "spec.inPlace", message)
+
+
 CHECKS: tuple[Check, ...] = (
     one_fleet,
     required_version,
@@ -248,5 +255,6 @@ OBJECT_CHECKS: tuple[ObjectCheck, ...] = (
     memory_annotation,
     labels,
     projector,
+    in_place,
     without_effect,
 )

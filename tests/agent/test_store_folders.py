@@ -108,6 +108,72 @@ def test_a_folder_of_this_machine_is_copied_without_what_is_hidden(tmp_path: Pat
     assert found.weights_bytes == len(FOLDER["model.safetensors"])
 
 
+def test_a_folder_that_is_served_where_it_lies_takes_nothing_of_the_disk(tmp_path: Path) -> None:
+    top = tmp_path / "qwen mlx"
+    wanted = folder_model(make_folder(top), in_place=True)
+    copied = folder_model(make_folder(tmp_path / "qwen2 mlx"))
+    store = ModelStore(tmp_path / "store")
+
+    assert settle(store, wanted) == ""
+
+    found = store.lookup(wanted)
+    assert found is not None
+    assert {p: (found.path / p).readlink() for p in FOLDER} == {p: top / p for p in FOLDER}
+    assert (found.size_bytes, found.own_bytes) == (sum(map(len, FOLDER.values())), 0)
+    assert settle(ModelStore(tmp_path / "other"), copied) == ""
+    other = ModelStore(tmp_path / "other").lookup(copied)
+    assert other is not None
+    assert other.digest == found.digest
+
+
+def test_what_is_served_where_it_lies_counts_until_somebody_writes_it(tmp_path: Path) -> None:
+    original = tiny_llama(tmp_path / "tiny.gguf")
+    wanted = ModelFile("m", original.as_uri(), "gguf", in_place=True)
+    store = ModelStore(tmp_path / "store")
+    settle(store, wanted)
+    first = store.lookup(wanted)
+
+    os.utime(original, (1, 1))
+
+    assert first is not None
+    assert store.lookup(wanted) is None
+    assert settle(ModelStore(tmp_path / "store"), wanted) == ""
+    again = store.lookup(wanted)
+    assert again is not None
+    assert again.path == first.path
+
+
+def test_other_bytes_where_a_model_lies_are_refused_and_both_digests_are_named(
+    tmp_path: Path,
+) -> None:
+    original = tiny_llama(tmp_path / "tiny.gguf")
+    wanted = ModelFile("m", original.as_uri(), "gguf", in_place=True)
+    settle(ModelStore(tmp_path / "store"), wanted)
+    original.write_bytes(original.read_bytes() + bytes(64))
+    store = ModelStore(tmp_path / "store")
+
+    message = settle(store, wanted)
+
+    assert "but this node first got" in message
+    assert store.lookup(wanted) is None
+
+
+def test_the_store_never_removes_a_file_that_lies_elsewhere(tmp_path: Path) -> None:
+    original = tiny_llama(tmp_path / "tiny.gguf")
+    wanted = ModelFile("m", original.as_uri(), "gguf", in_place=True)
+    settle(ModelStore(tmp_path / "store"), wanted)
+    store = ModelStore(tmp_path / "store")
+    found = store.lookup(wanted)
+    assert found is not None
+
+    store.contents.set_aside(found.digest)
+    settle(store, wanted)
+    gone = ModelStore(tmp_path / "store").collect(())
+
+    assert gone == (found.digest,)
+    assert read_path(original).tensor_count > 0
+
+
 @pytest.mark.skipif(not IS_LINUX, reason="the line is for the xargs and sha256sum of Linux")
 def test_the_digest_of_several_files_is_what_the_shell_says(tmp_path: Path) -> None:
     store, source = ModelStore(tmp_path / "store"), make_folder(tmp_path / "m")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from tests.e2e.scenarios.world import Files, Scenario, Step, World, running, serve
 from tests.support.fleets import model
 from tests.support.http import FileServer
@@ -28,6 +30,27 @@ def _file(path: str) -> Step:
         return {"tiny.yaml": model("tiny", source=f"file://{world.folder}/{path}")}
 
     return step
+
+
+def _in_place(world: World) -> Files:
+    """The model is a file beside the fleet, and no copy of it is made."""
+    own = world.folder / "own.gguf"
+    own.write_bytes(world.tiny)
+    return {"tiny.yaml": model("tiny", source=f"file://{own}", inPlace=True)}
+
+
+def _touched(world: World) -> None:
+    os.utime(world.folder / "own.gguf", (1, 1))
+
+
+def _written_anew(world: World) -> None:
+    new = world.folder / "new.gguf"
+    new.write_bytes(world.tiny + bytes(64))
+    new.replace(world.folder / "own.gguf")
+
+
+def _removed(world: World) -> None:
+    (world.folder / "own.gguf").unlink()
 
 
 def _away(world: World) -> Files:
@@ -87,6 +110,39 @@ ROWS = (
         codes="3 3 3",
         counts="1 ModelUnavailable",
         words=("nothing.gguf: No such file or directory",),
+    ),
+    Scenario(
+        "a model is served where it lies",
+        before=(_in_place,),
+        after=(serve("a"),),
+        codes="2 0 0",
+        counts="1 create",
+    ),
+    Scenario(
+        "a model that is served where it lies has another time",
+        before=(_in_place, *running("a")),
+        after=(_touched,),
+        codes="2 0 0",
+        counts="1 update",
+    ),
+    Scenario(
+        "a model that is served where it lies is replaced by another",
+        before=(_in_place, *running("a")),
+        after=(_written_anew,),
+        codes="2 3 2",
+        counts="1 update",
+        words=("but this node first got",),
+        differs="a dry run reads no gigabytes to tell the same bytes from others",
+    ),
+    Scenario(
+        "a model that is served where it lies is removed",
+        before=(_in_place, *running("a")),
+        after=(_removed,),
+        codes="2 3 2",
+        counts="1 update",
+        words=("own.gguf: No such file or directory",),
+        timeout="1s",
+        differs="what runs needs it no more, and it may be back: it is looked for again",
     ),
     Scenario(
         "the host of a model does not answer",
