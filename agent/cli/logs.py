@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import sys
-import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from agent.cli.status import shown_state
-from agent.process.logreader import LogReader
+from agent.process.logreader import LogFile
 from reconciler.api.errors import UsageError
-from reconciler.console.edge import Exit, endings, tell
-from reconciler.report.terminal import printable
+from reconciler.console.edge import Exit, tell
+from reconciler.console.logview import show
+from reconciler.console.option import add_log_options
 
 if TYPE_CHECKING:
     from agent.state.directory import StateDir
     from reconciler.api.meta import ObjectRef
-
-_EVERY_S = 0.25
 
 
 EXAMPLES = {
@@ -29,15 +26,7 @@ EXAMPLES = {
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="NAME or NAMESPACE/NAME")
-    parser.add_argument(
-        "-f",
-        "--follow",
-        action="store_true",
-        help="go on with what it writes from now on, until Ctrl-C",
-    )
-    parser.add_argument(
-        "-n", "--lines", type=_count, default=100, metavar="LINES", help="how many (default: 100)"
-    )
+    add_log_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -53,21 +42,7 @@ def run(args: argparse.Namespace) -> int:
         )
         if not args.follow:
             return Exit.BLOCKED
-    reader = LogReader(path)
-    ended = threading.Event()
-    with endings(ended.set) as received:
-        _print(reader.last(args.lines))
-        while args.follow and not ended.wait(_EVERY_S):
-            _print(reader.more())
-        if reader.open_line and args.lines:
-            _print([reader.open_line])
-    return Exit.INTERRUPTED if received else Exit.OK
-
-
-def _print(lines: Iterable[bytes]) -> None:
-    for line in lines:
-        sys.stdout.write(printable(line.decode(errors="replace").rstrip("\r")) + "\n")
-    sys.stdout.flush()
+    return show({ref.label: LogFile(path, args.lines, previous=args.previous, follow=args.follow)})
 
 
 def _known(name: str, state: StateDir) -> ObjectRef:
@@ -90,9 +65,3 @@ def _gone(state: StateDir) -> Iterable[ObjectRef]:
     for folder in state.logs.iterdir() if state.logs.is_dir() else ():
         namespace, _, name = folder.name.partition("_")
         yield ObjectRef("InferenceService", namespace, name)
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of lines")
-    return int(text)

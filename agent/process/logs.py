@@ -14,6 +14,7 @@ from pathlib import Path
 
 LOG_CAP_BYTES = 10 * 1024 * 1024
 LOG_KEEP = 3  # older files: current.log.1 is the newest
+START_MARK = b"--- fleet-reconciler starts "
 _TAIL_BYTES = 64 * 1024
 
 
@@ -21,7 +22,7 @@ def open_log(path: Path, marker: str) -> int:
     """Open the log for appending. A line with the marker separates this run from earlier ones."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    os.write(descriptor, f"--- fleet-reconciler starts {marker}\n".encode())
+    os.write(descriptor, START_MARK + f"{marker}\n".encode())
     return descriptor
 
 

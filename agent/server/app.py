@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from agent.server.answer import Answers
     from agent.server.board import StateBoard
+    from agent.server.logs import Logs
     from agent.server.metrics import NodeCollector
     from agent.server.stream import Streams
     from reconciler.loop import Wake
@@ -38,12 +39,14 @@ def make_app(
     streams: Streams,
     wake: Wake,
     access: Access,
+    logs: Logs,
 ) -> ASGIApp:
     """The whole server, including the guard. `metrics` is called at the first scrape."""
     node = _Node(answers, board, metrics, wake)
     routes = [
         Route("/v1/state", node.state),
         Route("/v1/events", streams, methods=["GET"]),
+        Route("/v1/logs", logs.read),
         Route("/v1/wake", node.wake, methods=["POST"]),
         Route("/healthz", node.healthz),
         Route("/readyz", node.readyz),

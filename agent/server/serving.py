@@ -16,6 +16,7 @@ from agent.server import SERVED_FILE, ListenSettings, ServerAddress, served
 from agent.server.answer import Answers
 from agent.server.app import make_app
 from agent.server.guard import Access
+from agent.server.logs import Logs
 from agent.server.stream import HEARTBEAT_S, Streams
 from agent.server.tls import Tls, open_tls
 from reconciler.api.errors import ReconcilerError
@@ -124,7 +125,8 @@ class StateServer(Listener):
             return NodeCollector(self._node, self._board, self._sampler, self._sensors, answers)
 
         access = Access(tls.token if tls else None)
-        return make_app(answers, self._board, metrics, streams, self._wake, access)
+        logs = Logs(self._node.agent.state, access)
+        return make_app(answers, self._board, metrics, streams, self._wake, access, logs)
 
     def _names(self, address: str) -> tuple[str, ...]:
         """Names of this machine, for its certificate."""

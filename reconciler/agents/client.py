@@ -8,11 +8,12 @@ import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
-from urllib.parse import SplitResult, urlsplit
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import SplitResult, urlencode, urlsplit
 
 from reconciler.agents.connection import HttpReply, exchange
 from reconciler.api.errors import AgentError
+from reconciler.api.logs import CURSOR_HEADER
 from reconciler.api.nodestate import FORMAT_VERSION, NodeState
 from reconciler.api.plain_json import parse_json
 from reconciler.http.connect import PORTS
@@ -34,6 +35,13 @@ class AgentAnswer:
     state: NodeState
     age_s: float
     etag: str | None = None
+
+
+class LogPart(NamedTuple):
+    """Whole lines of a log, and where the next part begins."""
+
+    lines: list[bytes]
+    cursor: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +82,26 @@ class AgentClient:
         reply = self._exchange("POST", "/v1/wake", {"Content-Length": "0"}, deadline)
         self._expect(reply, 200, 202, 204)
 
+    def log(self, query: Mapping[str, str], deadline: float) -> LogPart:
+        """A part of what a service's engine writes: `service`, with `lines`, `previous` or `after`.
+        Raises AgentError."""
+        reply = self._exchange("GET", "/v1/logs", {}, deadline, urlencode(query))
+        if reply.status in (403, 404) and (said := _reply_text(reply)):
+            raise AgentError(f"{self.url}:{said}")
+        self._expect(reply, 200)
+        return LogPart(reply.body.split(b"\n")[:-1], reply.headers.get(CURSOR_HEADER.lower(), ""))
+
     def _exchange(
-        self, method: str, path: str, headers: Mapping[str, str], deadline: float
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        deadline: float,
+        query: str = "",
     ) -> HttpReply:
         started = time.monotonic()
         try:
-            url = _address(self.url, path)
+            url = _address(self.url, path)._replace(query=query)
             if self.cert_sha256 is not None and url.scheme != "https":
                 raise AgentError(
                     "plain http shows no certificate, and the FleetNode states the certSha256 of"

@@ -101,6 +101,10 @@ class AgentNodes:
         self._reports = {name: r for name, r in self._reports.items() if name in agents}
         self._left.follow(fleet)
 
+    def client(self, node: str) -> AgentClient | None:
+        """Who asks that node's agent; None: its FleetNode states no address."""
+        return self._clients.get(node)
+
     @property
     def left(self) -> tuple[LeftNode, ...]:
         """Machines that left the fleet, and what they ran when they were asked last."""

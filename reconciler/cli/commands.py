@@ -49,6 +49,11 @@ COMMANDS: Mapping[str, CommandRow] = MappingProxyType(
             interleaves=True,
             also_called=("chat", "query", "prompt"),
         ),
+        "logs": CommandRow(
+            "what a service's engine writes, on any node and in pods",
+            formats=("text",),
+            also_called=("log", "tail"),
+        ),
         "bench": CommandRow(
             "what machines have measured, and evidence of it for the repository",
             formats=TEXT_OR_JSON,
@@ -103,7 +108,7 @@ COMMANDS: Mapping[str, CommandRow] = MappingProxyType(
     }
 )
 
-_OF_AN_AGENT = ("logs", "stop", "restart", "fetch", "store", "doctor", "probe", "accept")
+_OF_AN_AGENT = ("stop", "restart", "fetch", "store", "doctor", "probe", "accept")
 
 
 def foreign_names() -> Mapping[str, str]:

@@ -21,6 +21,7 @@ from reconciler.source.checkout import Source
 if TYPE_CHECKING:
     from agent.node.settings import Settings
     from agent.node.view import RecordedNode
+    from agent.process.logreader import LogFile
     from reconciler.agents.nodes import Here
     from reconciler.report.status import Status
 
@@ -147,6 +148,19 @@ def as_reported_here(args: argparse.Namespace, status: Status) -> Status:
         observed = replace(observed, instances=as_its_agent_says(observed.instances, own))
     measured = dict.fromkeys(observed.targets, read_results(root))
     return replace(status, observed=observed, measured=measured)
+
+
+def log_of(args: argparse.Namespace, ref: ObjectRef) -> LogFile | None:
+    """What a service's engine wrote on this machine; None: nothing yet. Raises StateError."""
+    from agent.process.logreader import LogFile
+    from agent.state.directory import StateDir
+
+    state = StateDir(_state_root(args).absolute())
+    state.must_be_ours()
+    path = state.log_file(ref)
+    if not path.exists() and not args.follow:
+        return None
+    return LogFile(path, args.lines, previous=args.previous, follow=args.follow)
 
 
 def _state_root(args: argparse.Namespace) -> Path:

@@ -200,3 +200,32 @@ def add_view_options(parser: argparse.ArgumentParser) -> None:
         help="only what is not ready or not as declared, and how many are; the exit code stays",
     )
     parser.add_argument("--follow", action="store_true", help="keep it current until Ctrl-C")
+
+
+def add_log_options(parser: argparse.ArgumentParser) -> None:
+    """Which part of a log to show: for both programs."""
+    parser.add_argument(
+        "-f",
+        "--follow",
+        action="store_true",
+        help="go on with what it writes from now on, until Ctrl-C",
+    )
+    parser.add_argument(
+        "-n",
+        "--tail",
+        "--lines",
+        dest="lines",
+        type=_count,
+        default=100,
+        metavar="LINES",
+        help="how many (default: 100)",
+    )
+    parser.add_argument(
+        "--previous", action="store_true", help="of the run before the last start, why it ended"
+    )
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of lines")
+    return int(text)

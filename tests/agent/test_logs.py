@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -12,8 +13,9 @@ import pytest
 
 from agent.cli import main
 from agent.process import logs
-from agent.process.logreader import LogReader
+from agent.process.logreader import LogFile, LogReader
 from agent.state.directory import StateDir
+from reconciler.console.logview import show
 from tests.support.builders import ref
 from tests.support.wait import PATIENCE_S, wait_for
 
@@ -50,6 +52,50 @@ def test_the_end_of_a_log_is_printed_with_what_was_rotated_away_from_it(
         *("four", "five", r"\x1b[2Jsix"),
         *("two", "three", "four", "five", r"\x1b[2Jsix"),
         *("one", "two", "three", "four", "five", r"\x1b[2Jsix"),
+    ]
+
+
+def test_the_run_before_the_last_start_is_found_by_its_marks(
+    state: StateDir, log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mark = "--- fleet-reconciler starts"
+    log.with_name("current.log.1").write_text(f"{mark} a\nold\n{mark} b\nwhy\n")
+    log.write_text(f"it ended\n{mark} c\nruns\nnow")
+
+    assert logs_of(state, "chat", "--previous") == 0
+    assert logs_of(state, "chat", "--previous", "--tail", "1") == 0
+
+    assert capsys.readouterr().out == f"{mark} b\nwhy\nit ended\nit ended\n"
+
+
+def test_the_end_of_a_log_costs_nothing_of_what_lies_before(
+    state: StateDir, log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with log.open("wb") as file:
+        file.truncate(10 << 30)
+        file.seek(0, os.SEEK_END)
+        file.write(b"\n" + b"last\n" * 200)
+    read = Path("/proc/self/io")
+    before = read.read_text().split()[1] if read.exists() else "0"
+
+    assert logs_of(state, "chat") == 0
+
+    after = read.read_text().split()[1] if read.exists() else "0"
+    assert capsys.readouterr().out == "last\n" * 100
+    assert int(after) - int(before) < 10 << 20
+
+
+def test_lines_of_several_places_each_begin_with_theirs(
+    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log.write_text("one\ntwo\n")
+
+    assert show({"mac": LogFile(log, 1), "gpu-1": LogFile(log, 2)}) == 0
+
+    assert sorted(capsys.readouterr().out.splitlines()) == [
+        "gpu-1  one",
+        "gpu-1  two",
+        "mac    two",
     ]
 
 

@@ -201,6 +201,13 @@ def test_names_of_this_machine_are_answered(node: ServedNode, host: str) -> None
     assert node.get("/v1/state", headers={"Host": host}).status == 200
 
 
+def test_on_loopback_no_log_is_served_to_everybody_on_the_machine(node: ServedNode) -> None:
+    answer = node.get("/v1/logs?service=default/chat")
+
+    assert answer.status == 403
+    assert "fleet-agent logs" in answer.json()["error"]["message"]
+
+
 def test_a_page_in_a_browser_cannot_wake_the_agent(node: ServedNode) -> None:
     refused = node.post("/v1/wake", headers={"Origin": "http://localhost:8000"})
 

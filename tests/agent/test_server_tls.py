@@ -15,10 +15,12 @@ import pytest
 import yaml
 
 from agent.cli import main
+from agent.process.logs import rotate
 from agent.server import ListenSettings, served
 from agent.server.tls import certificate_sha256
-from reconciler.agents.client import AgentClient
+from reconciler.agents.client import AgentClient, LogPart
 from reconciler.agents.credentials import AgentCredentials
+from tests.support.builders import ref
 from tests.support.certificates import Authority
 from tests.support.served_node import Reply, ServedNode, request
 from tests.support.wait import PATIENCE_S, wait_for
@@ -40,7 +42,7 @@ def test_who_has_the_token_is_answered_and_nobody_else(node: ServedNode) -> None
     def status(path: str, authorization: str | None) -> int:
         return ask(node, path, authorization=authorization).status
 
-    for path in ("/v1/state", "/metrics", "/readyz", "/v1/events", "/nothing"):
+    for path in ("/v1/state", "/metrics", "/readyz", "/v1/events", "/v1/logs", "/nothing"):
         assert status(path, None) == 401
     for wrong in ("", "Bearer", "Bearer ", f"Basic {token}", f"Bearer {token}x", "Bearer é", token):
         assert status("/v1/state", wrong) == 401
@@ -129,15 +131,72 @@ def test_our_own_client_reads_the_state_with_pin_and_token(
     node: ServedNode, tmp_path: Path
 ) -> None:
     pinned = certificate_sha256(node.state)
-    file = tmp_path / "mac.token"
-    file.write_text((node.state / "tls" / "token").read_text() + f"127.0.0.1:{node.port}\n")
-    credentials = AgentCredentials(token_file=file)
-    client = AgentClient("mac", f"https://127.0.0.1:{node.port}", pinned, credentials)
+    client = our_client(node, tmp_path, pinned)
 
     answer = client.state(time.monotonic() + PATIENCE_S)
     client.wake(time.monotonic() + PATIENCE_S)
 
     assert answer.state.node == "mac"
+
+
+def test_a_log_is_followed_by_its_cursor_whatever_happens_to_the_file(
+    node: ServedNode, tmp_path: Path
+) -> None:
+    client = our_client(node, tmp_path, certificate_sha256(node.state))
+    log = node.node.agent.state.log_file(ref("chat"))
+    log.parent.mkdir(parents=True)
+    log.write_bytes(b"zero\none\ntwo\nth")
+
+    def part(**query: str) -> LogPart:
+        return client.log({"service": "default/chat", **query}, time.monotonic() + PATIENCE_S)
+
+    first = part(lines="2")
+    with log.open("ab") as file:
+        file.write(b"ree\n" + b"." * 2000 + b"\n")
+    second = part(after=first.cursor)
+    with log.open("ab") as file:
+        file.write(b"four\n")
+    assert rotate(log, cap_bytes=100)
+    log.write_bytes(b"five\n")
+    third = part(after=second.cursor)
+
+    assert [first.lines, second.lines] == [[b"one", b"two"], [b"three", b"." * 2000]]
+    assert third.lines[-1] == b"five"
+    assert part(after=third.cursor).lines == []
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [
+        ("service=default/nope", 404),
+        ("service=../../tls/token", 400),
+        ("service=default/..", 400),
+        ("service=default/chat&lines=-1", 400),
+        ("service=default/chat&after=x", 400),
+        ("service=default/chat&after=1.x", 400),
+        ("service=default/chat&lines=99999999", 200),
+        ("", 400),
+    ],
+)
+def test_what_is_asked_of_a_log_is_judged_before_a_file_is_touched(
+    query: str, status: int, node: ServedNode
+) -> None:
+    log = node.node.agent.state.log_file(ref("chat"))
+    log.parent.mkdir(parents=True)
+    log.write_text("x" * (5 << 20) + "\nend\n")
+    token = (node.state / "tls" / "token").read_text().strip()
+
+    answer = ask(node, f"/v1/logs?{query}", authorization=f"Bearer {token}")
+
+    assert answer.status == status
+    assert answer.body == b"end\n" if status == 200 else "error" in answer.json()
+
+
+def our_client(node: ServedNode, tmp_path: Path, pinned: str | None) -> AgentClient:
+    file = tmp_path / "mac.token"
+    file.write_text((node.state / "tls" / "token").read_text() + f"127.0.0.1:{node.port}\n")
+    credentials = AgentCredentials(token_file=file)
+    return AgentClient("mac", f"https://127.0.0.1:{node.port}", pinned, credentials)
 
 
 def test_secrets_are_for_their_owner_only_and_in_no_log(

@@ -618,7 +618,9 @@ def test_the_formats_that_help_names_are_those_that_are_printed(
         main([command, "--help"])
     shown = re.search(r"--output FORMAT\n? +(.*)", capsys.readouterr().out)
 
-    words = ("x",) if command in ("ask", "explain", "deploy", "suspend", "resume", "rm") else ()
+    words = (
+        ("x",) if command in ("ask", "explain", "deploy", "suspend", "resume", "rm", "logs") else ()
+    )
     # No format has this name, and no folder may.
     code, _, err = run(capsys, command, *words, "-C", fleet, "-o", "yaml")
 
@@ -840,7 +842,7 @@ def test_a_machine_without_an_agent_says_of_itself_what_an_agent_can(
     [
         (main, "diff", "did you mean `reconcile plan`?"),
         (main, "up", "did you mean `reconcile apply`?"),
-        (main, "logs", "did you mean `fleet-agent logs`?"),
+        (main, "log", "did you mean `reconcile logs`?"),
         (main, "get", "did you mean `reconcile status`?"),
         (main, "vvalidate", "did you mean `reconcile validate`?"),
         (main, "chat", "did you mean `reconcile ask`?"),

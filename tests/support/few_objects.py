@@ -23,6 +23,7 @@ class FewObjects(Serving):
         self.status = 200
         self.body: object = None  # in the place of every answer
         self.asked: list[tuple[str, str]] = []  # path, label selector
+        self.texts: dict[str, bytes] = {}  # path and query -> such as a log
         super().__init__(ThreadingHTTPServer(("127.0.0.1", 0), _handler(self)))
         grant = Grant(f"http://127.0.0.1:{self._server.server_port}")
         self.api = ApiServer.of(cluster, ClusterCredentials(lambda: grant))
@@ -62,8 +63,9 @@ def _has(live: Manifest, selector: str) -> bool:
 def _handler(server: FewObjects) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            status, document = server.answer(self.path)
-            body = json.dumps(document).encode()
+            text = server.texts.get(self.path)
+            status, document = (200, None) if text is not None else server.answer(self.path)
+            body = json.dumps(document).encode() if text is None else text
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))

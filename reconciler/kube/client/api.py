@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 from reconciler.kube.client.answers import error_of, warning_text
 from reconciler.kube.client.errors import Gone, NotFound, Unreachable
 from reconciler.kube.client.stream import IDLE_S, Watch
-from reconciler.kube.client.transport import ApiReply, ApiRequest, Transport
+from reconciler.kube.client.transport import ApiReply, ApiRequest, Stream, Transport
 from reconciler.kube.json_text import from_json, to_json
 from reconciler.kube.kinds import SERVED_KINDS
 from reconciler.kube.objects import MANAGER, Manifest, ObjectId, OwnedKind, id_of
@@ -190,13 +190,21 @@ class ApiServer:
             "timeoutSeconds": str(max(1, round(timeout_s))),
         }
         query |= {"labelSelector": selector} if selector else {}
-        request = ApiRequest("GET", _target(kind.path(namespace), query), {}, repeatable=True)
         what = f"watch {kind.plural}"
-        answer = self._transport.stream(request, timeout_s=min(TIMEOUT_S, idle_s))
+        head_s = min(TIMEOUT_S, idle_s)
+        answer = self.stream(kind.path(namespace), query, what=what, timeout_s=head_s)
+        return Watch(answer, idle_s, what, self.name)
+
+    def stream(
+        self, path: str, query: Mapping[str, str], *, what: str, timeout_s: float = TIMEOUT_S
+    ) -> Stream:
+        """The lines of an answer that may be endless; `timeout_s` is for its head."""
+        request = ApiRequest("GET", _target(path, query), {}, repeatable=True)
+        answer = self._transport.stream(request, timeout_s=timeout_s)
         if isinstance(answer, ApiReply):
             raise self._error(answer, what)
         self._warned(answer.warnings)
-        return Watch(answer, idle_s, what, self.name)
+        return answer
 
     def raw(
         self,

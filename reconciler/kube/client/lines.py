@@ -24,3 +24,8 @@ class LineBuffer:
         if self._held_bytes > self._most_bytes:
             raise ValueError(f"a line of more than {self._most_bytes >> 20} MiB")
         return lines
+
+    @property
+    def rest(self) -> bytes:
+        """What has come of the next line."""
+        return b"".join(self._parts)

@@ -248,6 +248,11 @@ class Stream:
                 raise Unreachable(f"an event is {error}") from None
         return lines
 
+    @property
+    def rest(self) -> bytes:
+        """The beginning of a line that is not whole."""
+        return self._lines.rest
+
     def cut(self) -> None:
         self._connection.cut()
 
