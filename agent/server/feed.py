@@ -33,9 +33,11 @@ class EventFeed:
         self._listeners: list[Callable[[], None]] = []
 
     def publish(self, kind: str, data: Mapping[str, Any]) -> None:
-        """Append, and notify the listeners, which must return at once."""
+        """Append with its time, unless it has one, and notify the listeners, which must return at
+        once."""
+        dated = {"at": time.time()} | dict(data)
         with self._lock:
-            self._events.append(FeedEvent(self._next, kind, data))
+            self._events.append(FeedEvent(self._next, kind, dated))
             self._next += 1
             listeners = tuple(self._listeners)
         for tell in listeners:
@@ -57,6 +59,12 @@ class EventFeed:
     def last(self) -> int:
         """The number of the newest event; 0 before the first."""
         return self._next - 1
+
+    @property
+    def oldest(self) -> int:
+        """What comes before the oldest event that is kept."""
+        with self._lock:
+            return self._next - len(self._events) - 1
 
     def after(self, number: int) -> tuple[FeedEvent, ...] | None:
         """The events since one; None if some of them were dropped, or it never existed."""

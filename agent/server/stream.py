@@ -1,7 +1,8 @@
 """`GET /v1/events`: the feed as Server-Sent Events, one connection each.
 
 A slow reader falls out of the feed's ring, or does not take a block in time: it is disconnected and
-comes back with its last id. Nothing is kept for it.
+comes back with its last id. Nothing is kept for it. `?past=true` begins with what is kept, and
+`?past=only` ends there.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import contextlib
 import json
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qs
 
 from agent.server.guard import error
 
@@ -57,16 +59,19 @@ class Streams:
         gone = asyncio.create_task(_until_gone(receive, news))
         try:
             with contextlib.suppress(TimeoutError):  # too slow: the connection is closed
-                await self._serve(_last_seen(scope), news, gone, send)
+                await self._serve(scope, news, gone, send)
         finally:
             self._news.discard(news)
             gone.cancel()
 
     async def _serve(
-        self, seen: str | None, news: asyncio.Event, gone: asyncio.Task[None], send: Send
+        self, scope: Scope, news: asyncio.Event, gone: asyncio.Task[None], send: Send
     ) -> None:
+        seen, past = _last_seen(scope), _past(scope)
         await _send(send, {"type": "http.response.start", "status": 200, "headers": _HEADERS})
         at = self._feed.last if seen is None else self._feed.number(seen)
+        if past and seen is None:
+            at = self._feed.oldest
         if at is None or self._feed.after(at) is None:
             at = self._feed.last
             first = self._text("reset", {"message": "events were missed: read /v1/state"}, at)
@@ -82,6 +87,8 @@ class Streams:
                 at = events[-1].number
                 await _send(send, _block("".join(map(self._event, events))))
                 continue
+            if past == "only":
+                break
             try:
                 await asyncio.wait_for(news.wait(), self._heartbeat_s)
             except TimeoutError:
@@ -99,6 +106,12 @@ class Streams:
 def _last_seen(scope: Scope) -> str | None:
     values = [value for name, value in scope["headers"] if name == b"last-event-id"]
     return values[0].decode("latin-1") if values else None
+
+
+def _past(scope: Scope) -> str:
+    """What the query says of it, empty if nothing that is known."""
+    asked = parse_qs(scope["query_string"].decode("latin-1")).get("past", [""])[0]
+    return asked if asked in ("true", "only") else ""
 
 
 async def _until_gone(receive: Receive, news: asyncio.Event) -> None:

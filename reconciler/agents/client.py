@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import email.utils
 import http.client
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import SplitResult, urlencode, urlsplit
 
-from reconciler.agents.connection import HttpReply, exchange
+from reconciler.agents.connection import HttpReply, Trust, exchange, open_lines
 from reconciler.api.errors import AgentError
 from reconciler.api.logs import CURSOR_HEADER
 from reconciler.api.nodestate import FORMAT_VERSION, NodeState
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 _MOST_BYTES = 8 << 20
 # An agent observes its node every 10 s at least.
 STALE_AFTER_S = 90.0
+_SILENT_S = 40.0  # a stream of events says each 15 s that it is there
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,13 @@ class LogPart(NamedTuple):
 
     lines: list[bytes]
     cursor: str
+
+
+class AgentEvent(NamedTuple):
+    """`kind` is a word of the agent's, such as `notice` or `outcome`."""
+
+    kind: str
+    data: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +101,18 @@ class AgentClient:
         self._expect(reply, 200)
         return LogPart(reply.body.split(b"\n")[:-1], reply.headers.get(CURSOR_HEADER.lower(), ""))
 
+    def events(self, *, follow: bool) -> Iterator[AgentEvent]:
+        """What happened there lately, and with `follow` whatever comes. Raises AgentError."""
+        query = "past=true" if follow else "past=only"
+        began = time.monotonic()
+        with self._said_by_agent(began + _SILENT_S, began):
+            url, headers, trust = self._request("/v1/events", {}, query)
+            asked = open_lines(url, headers, trust, idle_s=_SILENT_S, most_bytes=_MOST_BYTES)
+            with asked as (status, lines):
+                if status != 200:
+                    self._expect(HttpReply(status, {}, b""), 200)
+                yield from _events(lines)
+
     def _exchange(
         self,
         method: str,
@@ -99,26 +121,40 @@ class AgentClient:
         deadline: float,
         query: str = "",
     ) -> HttpReply:
-        started = time.monotonic()
-        try:
-            url = _address(self.url, path)._replace(query=query)
-            if self.cert_sha256 is not None and url.scheme != "https":
-                raise AgentError(
-                    "plain http shows no certificate, and the FleetNode states the certSha256 of"
-                    " one: state an https address in spec.agent.url"
-                )
-            port = url.port or PORTS[url.scheme]
-            token = self.credentials.token(self.node, url.hostname or "", port)
-            if token is not None:
-                _refuse_in_the_clear(url)
-                headers = {**headers, "Authorization": f"Bearer {token}"}
-            trust = self.credentials.trust(self.cert_sha256)
+        with self._said_by_agent(deadline, time.monotonic()):
+            url, headers, trust = self._request(path, headers, query)
             return exchange(method, url, headers, trust, deadline=deadline, most_bytes=_MOST_BYTES)
+
+    def _request(
+        self, path: str, headers: Mapping[str, str], query: str
+    ) -> tuple[SplitResult, Mapping[str, str], Trust]:
+        """Where to ask and as whom. Raises AgentError."""
+        url = _address(self.url, path)._replace(query=query)
+        if self.cert_sha256 is not None and url.scheme != "https":
+            raise AgentError(
+                "plain http shows no certificate, and the FleetNode states the certSha256 of"
+                " one: state an https address in spec.agent.url"
+            )
+        port = url.port or PORTS[url.scheme]
+        token = self.credentials.token(self.node, url.hostname or "", port)
+        if token is not None:
+            _refuse_in_the_clear(url)
+            headers = {**headers, "Authorization": f"Bearer {token}"}
+        return url, headers, self.credentials.trust(self.cert_sha256)
+
+    @contextmanager
+    def _said_by_agent(self, deadline: float, started: float) -> Iterator[None]:
+        """Failures become AgentErrors that name the agent."""
+        try:
+            yield
         except (OSError, http.client.HTTPException, UnicodeError) as error:
             why = _error_text(error, max(0.0, min(deadline, time.monotonic()) - started))
             raise AgentError(f"{self.url}: {why}") from error
         except AgentError as error:
-            raise AgentError(f"{self.url}: {error}") from error
+            text = str(error)
+            raise AgentError(
+                text if text.startswith(self.url) else f"{self.url}: {text}"
+            ) from error
 
     def _expect(self, reply: HttpReply, *statuses: int) -> None:
         if reply.status not in statuses:
@@ -181,6 +217,24 @@ def judged(answer: object, node: str) -> NodeState:
     if any(not f"{ref.kind}{ref.namespace}{ref.name}".isprintable() for ref in refs):
         raise AgentError("its agent's answer is invalid: no object has such a name")
     return state
+
+
+def _events(lines: Iterable[bytes]) -> Iterator[AgentEvent]:
+    """Server-Sent Events: their comments, and what is no event of ours, are left out."""
+    kind, data = "", b""
+    for line in lines:
+        name, _, value = line.rstrip(b"\r\n").partition(b":")
+        match name:
+            case b"event":
+                kind = value.strip().decode(errors="replace")
+            case b"data":
+                data = value.strip()
+            case b"" if data:
+                with contextlib.suppress(ValueError):
+                    parsed = parse_json(data)
+                    if isinstance(parsed, dict):
+                        yield AgentEvent(kind, parsed)
+                kind, data = "", b""
 
 
 def _reply_text(reply: HttpReply) -> str:

@@ -7,7 +7,9 @@ import hashlib
 import http.client
 import socket
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,18 +66,45 @@ def exchange(
 
     Raises AgentError, OSError (TimeoutError among them) or http.client.HTTPException.
     """
+    with _answered(method, url, headers, trust, deadline) as (response, _):
+        body = _body(response, most_bytes)
+        return HttpReply(response.status, {k.lower(): v for k, v in response.getheaders()}, body)
+
+
+@contextmanager
+def open_lines(
+    url: SplitResult, headers: Mapping[str, str], trust: Trust, *, idle_s: float, most_bytes: int
+) -> Iterator[tuple[int, Iterator[bytes]]]:
+    """The status, and the lines of an answer that may be endless, each within `idle_s` of the last
+    one and of so many bytes. Raises as `exchange`, also while it is read."""
+    with _answered("GET", url, headers, trust, time.monotonic() + idle_s) as (response, sock):
+
+        def lines() -> Iterator[bytes]:
+            while True:
+                sock.deadline = time.monotonic() + idle_s
+                line = response.readline(most_bytes)
+                if not line:
+                    return
+                yield line
+
+        yield response.status, lines()
+
+
+@contextmanager
+def _answered(
+    method: str, url: SplitResult, headers: Mapping[str, str], trust: Trust, deadline: float
+) -> Iterator[tuple[http.client.HTTPResponse, Deadlined]]:
     assert url.hostname is not None
     sock = connect(url, None, deadline)
     try:
         if url.scheme == "https":
             sock = _secured(sock, url.hostname, trust, deadline)
         connection = http.client.HTTPConnection(url.hostname, url.port or PORTS[url.scheme])
-        connection.sock = Deadlined(sock, deadline)  # it uses no more of a socket
+        # http.client uses no more of a socket.
+        connection.sock = limited = Deadlined(sock, deadline)
         path = url.path + (f"?{url.query}" if url.query else "")
         connection.request(method, path, headers={**headers, "Connection": "close"})
-        response = connection.getresponse()
-        body = _body(response, most_bytes)
-        return HttpReply(response.status, {k.lower(): v for k, v in response.getheaders()}, body)
+        yield connection.getresponse(), limited
     finally:
         sock.close()
 

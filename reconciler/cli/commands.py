@@ -54,6 +54,7 @@ COMMANDS: Mapping[str, CommandRow] = MappingProxyType(
             formats=("text",),
             also_called=("log", "tail"),
         ),
+        "events": CommandRow("what happened on nodes lately", formats=TEXT_OR_JSON),
         "bench": CommandRow(
             "what machines have measured, and evidence of it for the repository",
             formats=TEXT_OR_JSON,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from agent.node.settings import Settings
     from agent.node.view import RecordedNode
     from agent.process.logreader import LogFile
+    from reconciler.agents.client import AgentClient
     from reconciler.agents.nodes import Here
     from reconciler.report.status import Status
 
@@ -161,6 +162,20 @@ def log_of(args: argparse.Namespace, ref: ObjectRef) -> LogFile | None:
     if not path.exists() and not args.follow:
         return None
     return LogFile(path, args.lines, previous=args.previous, follow=args.follow)
+
+
+def agent_here(args: argparse.Namespace, node: str) -> AgentClient | None:
+    """The agent that runs on this machine, where it answers everybody on it; None: it does not."""
+    from agent.server import served
+    from agent.state.directory import StateDir
+    from reconciler.agents.client import AgentClient
+    from reconciler.agents.credentials import AgentCredentials
+
+    state = StateDir(_state_root(args).absolute())
+    address = served(state.root) if state.holder() is not None else None
+    if address is None or address.url is None or not address.url.startswith("http://"):
+        return None
+    return AgentClient(node, address.url, None, AgentCredentials())
 
 
 def _state_root(args: argparse.Namespace) -> Path:

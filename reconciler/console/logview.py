@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,6 +11,8 @@ from typing import Protocol
 from reconciler.api.errors import ReconcilerError
 from reconciler.console.edge import Exit, endings, tell
 from reconciler.report.terminal import printable
+
+_LAST_WORDS_S = 1.0  # for what is not a whole line yet; who waits for another machine is left
 
 
 class LogSource(Protocol):
@@ -21,17 +24,18 @@ class LogSource(Protocol):
         """End what waits for lines. Any thread."""
 
 
-def show(sources: Mapping[str, LogSource]) -> int:
-    """Print them by the names of their places. Exit 0, 1 where one of them failed, 130 after a
-    signal."""
-    ended = threading.Event()
+def show(sources: Mapping[str, LogSource], *, named: bool = True) -> int:
+    """Print them, `named` by their places where there are several. Exit 0, 1 where one of them
+    failed, 130 after a signal."""
+    ended, done = threading.Event(), queue.SimpleQueue[None]()
 
     def end() -> None:
         ended.set()
         for source in sources.values():
             source.close()
+            done.put(None)
 
-    printer = _Printer(longest=max(map(len, sources)) if len(sources) > 1 else 0)
+    printer = _Printer(max(map(len, sources)) if named and len(sources) > 1 else 0)
     failures: list[BaseException] = []
 
     def copy(place: str, source: LogSource) -> None:
@@ -43,13 +47,17 @@ def show(sources: Mapping[str, LogSource]) -> int:
         except BaseException as error:  # noqa: BLE001 - of a thread: raised by the command
             failures.append(error)
             end()
+        finally:
+            done.put(None)
 
     threads = [threading.Thread(target=copy, args=item, daemon=True) for item in sources.items()]
     with endings(end) as received:
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join()
+        for _ in threads:
+            done.get()
+        for thread in threads if ended.is_set() else ():
+            thread.join(_LAST_WORDS_S)
     for failure in failures:
         if not isinstance(failure, ReconcilerError):
             raise failure
