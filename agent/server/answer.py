@@ -141,6 +141,7 @@ class Answers:
             pressure=shown.pressure,
             benchmarks=shown.benchmarks,
             speeds=shown.speeds,
+            requests=shown.requests,
             overrides=self._node.overrides(),
         )
         # Another pass without changes is not news, so a poller need not read it again, except if

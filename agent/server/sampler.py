@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from agent.node.settings import Intervals
 from agent.server.rates import Rates
-from agent.server.scrape import read_counter
+from agent.server.scrape import read_totals
 from agent.state.apikey import sent_key
 from reconciler.runtimes import RUNTIMES
 from reconciler.worker import Worker
@@ -33,19 +33,21 @@ _REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - asked, not l
 @dataclass(frozen=True, slots=True)
 class Shown:
     """The results of the last round. `speeds`: tokens written a second by each service, the mean of
-    the last minute; known ones only. `loads`: the seconds that it took to bring each model, by its
-    name; likewise."""
+    the last minute; known ones only. `requests`: how many each answers now; likewise. `loads`: the
+    seconds that it took to bring each model, by its name; likewise."""
 
     stored: tuple[StoredState, ...] = ()
     pressure: Pressure | None = None
     benchmarks: tuple[BenchmarkResult, ...] = ()
     speeds: Mapping[ObjectRef, float] = field(default_factory=dict)
+    requests: Mapping[ObjectRef, int] = field(default_factory=dict)
     loads: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """One counter of one process, and where it is read. `process` differs after each start."""
+    """One counter of one process, and where it is read. `process` differs after each start.
+    `requests` is the metric of those that it answers now."""
 
     ref: ObjectRef
     process: int | str
@@ -54,6 +56,7 @@ class Counted:
     url: str
     metric: str
     key_file: str | None = None
+    requests: str | None = None
 
 
 class Sampler:
@@ -72,6 +75,7 @@ class Sampler:
         self._wanted, self._sample, self._after = wanted, sample, after
         self.shown = Shown()
         self._rates = Rates()
+        self._requests: dict[Counted, int] = {}
         self._asked: dict[Counted, Future[None]] = {}
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(_ASKED_AT_ONCE, thread_name_prefix="sample")
@@ -101,6 +105,14 @@ class Sampler:
             rates[counted.ref] = rates.get(counted.ref, 0.0) + rate
         return {ref: round(rate, 1) for ref, rate in rates.items()}
 
+    def _in_flight(self) -> dict[ObjectRef, int]:
+        """By service, over all that is known of its processes now."""
+        requests: dict[ObjectRef, int] = {}
+        with self._lock:
+            for counted, count in self._requests.items():
+                requests[counted.ref] = requests.get(counted.ref, 0) + count
+        return requests
+
     def _known(self) -> list[tuple[Counted, float]]:
         now = time.monotonic()
         with self._lock:
@@ -111,22 +123,28 @@ class Sampler:
         wanted = tuple(self._wanted())
         with self._lock:
             self._rates.keep_only(wanted)
+            self._requests = {c: n for c, n in self._requests.items() if c in wanted}
         # An engine that has not answered the last request gets no other.
         self._asked = {c: f for c, f in self._asked.items() if not f.done()}
         for counted in wanted:
             if counted not in self._asked and not self._worker.is_ending:
                 self._asked[counted] = self._pool.submit(self._ask, counted)
-        shown = replace(self._sample(), speeds=self._speeds())
+        shown = replace(self._sample(), speeds=self._speeds(), requests=self._in_flight())
         if shown != self.shown:
             self.shown = shown
         self._after()
 
     def _ask(self, counted: Counted) -> None:
         key = None if counted.key_file is None else sent_key(counted.key_file)
-        value = read_counter(counted.url, counted.metric, key=key)
-        if value is not None:
-            with self._lock:
+        names = (counted.metric, counted.requests)
+        value, requests = read_totals(counted.url, names, key=key)
+        with self._lock:
+            if value is not None:
                 self._rates.add(counted, time.monotonic(), value)
+            if requests is not None:
+                self._requests[counted] = round(requests)
+            else:
+                self._requests.pop(counted, None)
 
 
 def counters(states: Iterable[ProcessSnapshot]) -> Iterator[Counted]:
@@ -154,5 +172,5 @@ def counters_of(
     for name, path in paths.items():
         yield Counted(
             *(launch.ref, process, name, row.name),
-            *(base + path, row.tokens_metric, key_file),
+            *(base + path, row.tokens_metric, key_file, row.requests_metric),
         )

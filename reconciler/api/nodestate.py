@@ -162,6 +162,9 @@ class InstanceState(WireModel):
         Rate | None,
         Field(description="Written by its models, the mean of the last minute; 0 without traffic."),
     ] = None
+    requests_in_flight: Annotated[
+        Whole | None, Field(description="What its engine answers now, where it says so.")
+    ] = None
     gone: Annotated[bool, Field(description="It should run and has no process.")] = False
     pending: Annotated[
         PendingState | None,

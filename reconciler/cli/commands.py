@@ -54,6 +54,11 @@ COMMANDS: Mapping[str, CommandRow] = MappingProxyType(
             formats=("text",),
             also_called=("log", "tail"),
         ),
+        "top": CommandRow(
+            "memory against its budget, tokens a second and requests, live",
+            formats=("text",),
+            also_called=("stats", "usage"),
+        ),
         "events": CommandRow("what happened on nodes lately", formats=TEXT_OR_JSON),
         "bench": CommandRow(
             "what machines have measured, and evidence of it for the repository",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from agent.process.logreader import LogFile
     from reconciler.agents.client import AgentClient
     from reconciler.agents.nodes import Here
+    from reconciler.api.nodestate import NodeState
     from reconciler.report.status import Status
 
 
@@ -162,6 +163,15 @@ def log_of(args: argparse.Namespace, ref: ObjectRef) -> LogFile | None:
     if not path.exists() and not args.follow:
         return None
     return LogFile(path, args.lines, previous=args.previous, follow=args.follow)
+
+
+def own_state(args: argparse.Namespace) -> Mapping[str, NodeState]:
+    """What the agent of this machine says, by its target, where it alone is looked at."""
+    from agent.server.here import asked
+    from agent.state.directory import StateDir
+
+    own = asked(StateDir(_state_root(args).absolute())) if args.local is not None else None
+    return {f"node/{own.node}": own} if own else {}
 
 
 def agent_here(args: argparse.Namespace, node: str) -> AgentClient | None:

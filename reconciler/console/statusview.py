@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from reconciler.api.errors import UsageError
@@ -65,13 +66,13 @@ def follow(args: argparse.Namespace, read: Callable[[], Status]) -> int:
 def _look_until(
     ended: threading.Event, args: argparse.Namespace, read: Callable[[], Status]
 ) -> None:
-    screen = _Redrawn(args) if sys.stdout.isatty() and args.output == "text" else None
+    screen = Redrawn() if sys.stdout.isatty() and args.output == "text" else None
     before: Any = None
     status = chosen(args, read())
     while not ended.is_set():
         shown = status_json(status, all_services=not args.not_ready)
         if screen is not None:
-            screen.draw(status)
+            screen.draw(partial(_fitted, args, status))
         elif (news := _settled(shown)) != before:
             before = news
             text = json.dumps(shown) if args.output == "json" else _text(args, status)
@@ -79,6 +80,10 @@ def _look_until(
             sys.stdout.flush()
         if not ended.wait(_EVERY_S):
             status = _narrowed(args, read())
+
+
+def _fitted(args: argparse.Namespace, status: Status, height: int) -> list[str]:
+    return fitting(status, view_of(sys.stdout), height, not_ready=args.not_ready)
 
 
 def _text(args: argparse.Namespace, status: Status) -> str:
@@ -116,17 +121,17 @@ def cut(lines: list[str], height: int) -> list[str]:
     ]
 
 
-class _Redrawn:
+class Redrawn:
     """The last lines of a terminal, written over: what stood above stays."""
 
-    def __init__(self, args: argparse.Namespace) -> None:
-        self._not_ready = args.not_ready
+    def __init__(self) -> None:
         self._lines = 0
         self._size: os.terminal_size | None = None
 
-    def draw(self, status: Status) -> None:
+    def draw(self, text: Callable[[int], list[str]]) -> None:
+        """`text` are the lines for a window of a height."""
         size = os.get_terminal_size(sys.stdout.fileno())
-        lines = fitting(status, view_of(sys.stdout), size.lines, not_ready=self._not_ready)
+        lines = text(size.lines)
         # After a change of size the place of the old lines is not known.
         up = f"\x1b[{self._lines}A" if self._lines else ""
         back = up if self._size in (None, size) else "\x1b[H\x1b[2J"

@@ -18,7 +18,9 @@ def read_ref(ref: wire.Ref) -> ObjectRef:
     return ObjectRef(ref.kind, ref.namespace, ref.name)
 
 
-def instance_state(instance: Instance, tokens_per_second: float | None) -> wire.InstanceState:
+def instance_state(
+    instance: Instance, tokens_per_second: float | None, requests: int | None
+) -> wire.InstanceState:
     source, pending = instance.source, instance.pending
     served = {model.name: model for model in instance.served}
     return wire.InstanceState(
@@ -44,6 +46,7 @@ def instance_state(instance: Instance, tokens_per_second: float | None) -> wire.
         ),
         start_seconds=instance.start_seconds,
         tokens_per_second=tokens_per_second,
+        requests_in_flight=requests,
         gone=instance.gone,
         pending=pending
         and wire.PendingState(

@@ -39,9 +39,11 @@ def node_state(
     overrides: wire.NodeOverrides | None = None,
     benchmarks: Iterable[BenchmarkResult] = (),
     speeds: Mapping[ObjectRef, float] = MappingProxyType({}),
+    requests: Mapping[ObjectRef, int] = MappingProxyType({}),
 ) -> wire.NodeState:
     """What an agent answers. `state.seen_at` must be set: it is when that was looked at. `speeds`:
-    tokens a second now, for people and programs that show them; no plan depends on them."""
+    tokens a second now, `requests`: those that are answered now, for people and programs that show
+    them; no plan depends on them."""
     assert state.seen_at is not None
     return wire.NodeState(
         node=state.target.partition("/")[2],
@@ -56,7 +58,8 @@ def node_state(
         disk=None if state.disk is None else _disk(state.disk),
         pressure=pressure,
         instances=tuple(
-            instance_state(i, speeds.get(i.ref)) for i in sorted(instances, key=lambda i: i.ref)
+            instance_state(i, speeds.get(i.ref), requests.get(i.ref))
+            for i in sorted(instances, key=lambda i: i.ref)
         ),
         blocked=tuple(blocked),
         stopped=_stopped(state),

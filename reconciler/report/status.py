@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from reconciler.api.benchmark import BenchmarkResult
 from reconciler.api.meta import ObjectRef
-from reconciler.api.nodestate import NodeState
+from reconciler.api.nodestate import InstanceState, NodeState
 from reconciler.capacity.ledger import Ledger
 from reconciler.capacity.usage import deviation, sharers
 from reconciler.core.observation import Instance, Observation, TargetState
@@ -87,7 +87,13 @@ class Status:
         """What it writes now, as the mean of the last minute; None: nothing says it."""
         if (speed := self.speeds.get(instance.target, {}).get(instance.ref)) is not None:
             return speed
-        return self._reported_speeds.get((instance.target, instance.ref))
+        reported = self._reported.get((instance.target, instance.ref))
+        return reported.tokens_per_second if reported else None
+
+    def requests_in_flight(self, instance: Instance) -> int | None:
+        """What its engine answers now; None: nothing says it."""
+        reported = self._reported.get((instance.target, instance.ref))
+        return reported.requests_in_flight if reported else None
 
     @property
     def refs(self) -> set[ObjectRef]:
@@ -208,11 +214,11 @@ class Status:
         )
 
     @cached_property
-    def _reported_speeds(self) -> dict[tuple[str, ObjectRef], float | None]:
+    def _reported(self) -> dict[tuple[str, ObjectRef], InstanceState]:
         instances = (
             (t, i) for t, answer in self.states.items() for i in reversed(answer.instances)
         )
-        return {(target, read_ref(i.ref)): i.tokens_per_second for target, i in instances}
+        return {(target, read_ref(i.ref)): i for target, i in instances}
 
 
 def _grouped(rows: Iterable[tuple[Key, T]]) -> dict[Key, list[T]]:
@@ -380,6 +386,7 @@ def _placement_json(instance: Instance, status: Status) -> dict[str, Any]:
             "since": instance.pending.since,
         },
         "tokensPerSecond": status.tokens_per_second(instance),
+        "requestsInFlight": status.requests_in_flight(instance),
         "deviation": None if deviates is None else round(deviates, 3),
         "benchmarks": [speed_json(*result) for result in status.benchmarks(instance)],
     }

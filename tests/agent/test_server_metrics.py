@@ -39,6 +39,7 @@ def test_tokens_per_second_are_0_without_traffic_and_grow_with_it(tmp_path: Path
 
         wait_for(lambda: node.metrics()[TOKENS] > 0, "a rate with traffic")
         wait_for(lambda: _speed(node) > 0, "the rate in the node's state")
+        assert node.state_now()["instances"][0]["requestsInFlight"] == 3
 
 
 def _speed(node: ServedNode) -> float:

@@ -311,7 +311,7 @@ RECIPES = {
             from reconciler.report.instancestate import instance_state, read_instance
             ref = ObjectRef("InferenceService", "default", "chat")
             sang = Instance(ref, "node/box", "parrot", {}, "0", None, None, True, "Ready", songs=3)
-            wire = instance_state(sang, None).model_dump_json(by_alias=True)
+            wire = instance_state(sang, None, None).model_dump_json(by_alias=True)
             assert read_instance(InstanceState.model_validate_json(wire), "node/box").songs == 3
             assert _instance(ref, instance_entry(sang, "box", "r1"), None)["songs"] == 3
             assert '"songs"' in (schemas / "nodestate.json").read_text()

@@ -112,6 +112,7 @@ class _Handler(BaseHTTPRequestHandler):
                 return self._send(400, {"error": {"message": "model is not loaded"}})
             server.loaded.add(name)
         text = f"# TYPE {METRIC} counter\n{METRIC} {server.tokens[name]}\n{METRIC}_x 7\n"
+        text += "llamacpp:requests_processing 3\n"
         return self._write(200, text.encode(), "text/plain")
 
     def _entry(self, name: str) -> dict[str, Any]:
