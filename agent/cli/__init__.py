@@ -10,9 +10,11 @@ from types import ModuleType
 from agent.cli.commands import COMMANDS, foreign_names
 from reconciler import __version__
 from reconciler.api.errors import UsageError
-from reconciler.console.edge import Exit, Parser, guarded, no_command
+from reconciler.console.command import listed
+from reconciler.console.edge import Exit, Parser, guarded, no_command, width_of
 from reconciler.console.option import add
 from reconciler.console.shared import STATE_DIR
+from reconciler.report.terminal import hanging
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -22,22 +24,35 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(arguments: list[str]) -> int:
-    parser = Parser(prog="fleet-agent", description=__doc__)
-    parser.add_argument("--version", action="version", version=f"fleet-agent {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
-    for name, row in COMMANDS.items():
-        commands.add_parser(name, help=row.summary, add_help=False)
-    if not arguments:
-        parser.print_help(sys.stderr)
+    first, *rest = arguments or [""]
+    if not first:
+        print(_overview(width_of(sys.stderr)), file=sys.stderr)
         return Exit.USAGE
-    if not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
-        raise no_command(arguments[0], "fleet-agent", COMMANDS, foreign_names())
-    command = parser.parse_known_args(arguments[:1])[0].command
-    if command is None:
-        raise UsageError(
-            f"{arguments[0]}: the command comes first: fleet-agent COMMAND {arguments[0]} ..."
-        )
-    return int(_module(command).run(parser_of(command).parse_args(arguments[1:])))
+    if first in ("-h", "--help"):
+        print(_overview(width_of(sys.stdout)))
+        return Exit.OK
+    if first == "--version":
+        print(f"fleet-agent {__version__}")
+        return Exit.OK
+    if first.startswith("-"):
+        raise UsageError(f"{first}: the command comes first: fleet-agent COMMAND {first} ...")
+    if first not in COMMANDS:
+        raise no_command(first, "fleet-agent", COMMANDS, foreign_names())
+    return int(_module(first).run(parser_of(first).parse_args(rest)))
+
+
+def _overview(width: int | None) -> str:
+    """`width`: of the terminal, None where lines have no end."""
+    lines = (
+        (0, "usage: fleet-agent COMMAND ..."),
+        (0, ""),
+        (0, "Facts about this machine, and what its agent keeps running."),
+        (0, ""),
+        *listed(COMMANDS),
+        (0, ""),
+        (0, "`fleet-agent COMMAND --help` lists the options of a command."),
+    )
+    return "\n".join(part for indent, line in lines for part in hanging(line, width, indent))
 
 
 def parser_of(command: str) -> Parser:

@@ -29,13 +29,16 @@ COMMANDS: Mapping[str, CommandRow] = MappingProxyType(
             "list, verify, import and clean up the models that are here", formats=TEXT_OR_JSON
         ),
         "pod": CommandRow(
-            "in a pod, beside an engine: fetch its models, wait for them, say when it is ready"
+            "in a pod, beside an engine: fetch its models, wait for them, say when it is ready",
+            serves=True,
         ),
         "doctor": CommandRow(
             "say whether the engines of this machine run, with a tiny model and no download",
             formats=TEXT_OR_JSON,
         ),
-        "label": CommandRow("keep this machine's Node in a cluster labelled with its hardware"),
+        "label": CommandRow(
+            "keep this machine's Node in a cluster labelled with its hardware", serves=True
+        ),
         "bench": CommandRow(
             "measure how fast the models that run here answer",
             formats=TEXT_OR_JSON,

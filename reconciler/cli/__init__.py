@@ -12,6 +12,7 @@ from types import ModuleType
 from reconciler import __version__
 from reconciler.cli.commands import COMMANDS, foreign_names
 from reconciler.cli.options import add_fleet_options
+from reconciler.console.command import listed
 from reconciler.console.edge import Exit, Parser, guarded, no_command, width_of
 from reconciler.report.terminal import hanging
 
@@ -81,14 +82,13 @@ def overview(width: int | None) -> str:
         (0, "Keeps the machines and clusters of an LLM fleet equal to a git repository, and says"
             " first what would happen."),
         (0, ""),
-        (0, "commands:"),
-        *((13, f"  {name:<10} {row.summary}") for name, row in COMMANDS.items()),
+        *listed(COMMANDS),
         (0, ""),
         (0, "the marks of plans and statuses:"),
         *((7, line) for line in legend_text().splitlines()),
         (0, ""),
-        (0, "`reconcile COMMAND --help` lists a command's options; `reconcile run --help` those of"
-            " a bare `reconcile`."),
+        (0, "`reconcile COMMAND --help` lists a command's own options, with --all also those that"
+            " most commands have; `reconcile run --help` those of a bare `reconcile`."),
         (0, "exit codes: 0 nothing to do, 1 invalid or failed, 2 changes, 3 blocked or"
             " unreachable, 64 usage, 70 our bug, 130 interrupted"),
     )  # fmt: skip

@@ -105,9 +105,11 @@ COMMANDS: Mapping[str, CommandRow] = MappingProxyType(
             "take the reconciler out of a Kubernetes cluster", formats=("text",)
         ),
         "extender": CommandRow(
-            "answer a kube-scheduler that asks which node is good for a service"
+            "answer a kube-scheduler that asks which node is good for a service", serves=True
         ),
-        "schema": CommandRow("write the JSON Schemas of the kinds", makes_no_garbage=True),
+        "schema": CommandRow(
+            "write the JSON Schemas of the kinds", makes_no_garbage=True, serves=True
+        ),
         "demo": CommandRow("serve a small real model from a private copy of the example fleet"),
         "help": CommandRow("list the commands, or the options of one"),
         "version": CommandRow("print the version"),

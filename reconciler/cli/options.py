@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from reconciler.api.errors import UsageError
+from reconciler.console.edge import CommonTitle
 from reconciler.console.option import add, program_options
 from reconciler.console.shared import (
     AGENT_OPTIONS,
@@ -30,7 +31,7 @@ def add_fleet_options(
 ) -> None:
     """What every command about a fleet accepts, before and after its name. `formats` are what it
     prints."""
-    fleet = parser.add_argument_group("the fleet")
+    fleet = parser.add_argument_group(CommonTitle("the fleet"))
     fleet.add_argument(
         "-C", dest="fleet", default=".", metavar="FLEET", help="a path or a git URL (default: .)"
     )
@@ -52,8 +53,10 @@ def add_fleet_options(
     )
     shown = ", ".join(formats) if len(formats) > 1 else argparse.SUPPRESS  # nothing to choose
     fleet.add_argument("-o", "--output", metavar="FORMAT", default="text", help=shown)
-    add(parser.add_argument_group("pods, where the fleet states nothing"), DEFAULTS)
-    git = parser.add_argument_group("git credentials (each also an environment variable)")
+    add(parser.add_argument_group(CommonTitle("pods, where the fleet states nothing")), DEFAULTS)
+    git = parser.add_argument_group(
+        CommonTitle("git credentials (each also an environment variable)")
+    )
     add(git, GIT_OPTIONS)
 
 
@@ -66,7 +69,7 @@ def check_output(args: argparse.Namespace, *formats: str) -> None:
 def add_local_options(parser: argparse.ArgumentParser, *, runtime: bool = True) -> None:
     """What says which node this machine is, and how it serves. `runtime` off: the command has a
     --runtime of another meaning."""
-    local = parser.add_argument_group("this machine")
+    local = parser.add_argument_group(CommonTitle("this machine"))
     local.add_argument(
         "--local",
         nargs="?",
@@ -80,7 +83,9 @@ def add_local_options(parser: argparse.ArgumentParser, *, runtime: bool = True) 
 
 def add_agent_options(parser: argparse.ArgumentParser) -> None:
     """How the agents of the fleet's nodes know us."""
-    agents = parser.add_argument_group("node agents (each also an environment variable)")
+    agents = parser.add_argument_group(
+        CommonTitle("node agents (each also an environment variable)")
+    )
     add(agents, AGENT_OPTIONS)
     agents.add_argument(
         "--allow-unreachable",
@@ -91,7 +96,9 @@ def add_agent_options(parser: argparse.ArgumentParser) -> None:
 
 def add_cluster_loop_options(parser: argparse.ArgumentParser) -> None:
     """What a loop over clusters answers over HTTP."""
-    group = parser.add_argument_group("a loop over clusters (each also an environment variable)")
+    group = parser.add_argument_group(
+        CommonTitle("a loop over clusters (each also an environment variable)")
+    )
     add(group, (*LISTEN_OPTIONS, LEASE_DURATION))
 
 

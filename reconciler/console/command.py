@@ -15,7 +15,7 @@ class CommandRow:
 
     `formats` are what -o takes. `makes_no_garbage`: nothing that it makes is garbage before it
     ends. `interleaves`: options may stand between its words. `also_called` are names that other
-    tools have for it.
+    tools have for it. `serves`: other programs call it, and hardly ever a person.
     """
 
     summary: str
@@ -23,8 +23,25 @@ class CommandRow:
     makes_no_garbage: bool = False
     interleaves: bool = False
     also_called: tuple[str, ...] = ()
+    serves: bool = False
 
 
 def other_names(commands: Mapping[str, CommandRow]) -> dict[str, str]:
     """What other tools call a command -> its name."""
     return {word: name for name, row in commands.items() for word in row.also_called}
+
+
+def listed(commands: Mapping[str, CommandRow]) -> tuple[tuple[int, str], ...]:
+    """The commands as lines of a help, those for people first, each with the column where its
+    further lines begin."""
+    longest = max(map(len, commands))
+
+    def rows(*, serves: bool) -> tuple[tuple[int, str], ...]:
+        return tuple(
+            (longest + 4, f"  {name:<{longest}}  {row.summary}")
+            for name, row in commands.items()
+            if row.serves == serves
+        )
+
+    heads = ((0, "commands:"), (0, ""), (0, "commands that serve other programs:"))
+    return (heads[0], *rows(serves=False), *heads[1:], *rows(serves=True))

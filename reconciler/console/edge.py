@@ -127,9 +127,18 @@ def view_of(stream: TextIO) -> StatusStyle:
     return StatusStyle(time.time(), width_of(stream), Style(wants_colour(stream)))
 
 
+class CommonTitle(str):
+    """The title of options that several commands have: a command's own help names them only, and
+    `--help --all` explains them."""
+
+    __slots__ = ()
+
+
 class Parser(argparse.ArgumentParser):
     """argparse with the exit code of this program. An option is written whole: what is short for
     one today may be short for another tomorrow."""
+
+    _explains_all = False
 
     def __init__(
         self,
@@ -141,8 +150,58 @@ class Parser(argparse.ArgumentParser):
         ours = {"allow_abbrev": False, "formatter_class": _HelpText, "epilog": _listed(examples)}
         super().__init__(*args, **{**ours, **kwargs})
 
+    def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 - argparse's own overloads
+        words = sys.argv[1:] if args is None else list(args)
+        self._explains_all = "--all" in words and not {"-h", "--help"}.isdisjoint(words)
+        return super().parse_known_args(args, namespace)
+
+    def print_help(self, file: Any = None, *, everything: bool | None = None) -> None:  # noqa: ANN401
+        """What -h prints: a command's own options, or with --all `everything`."""
+        shows_all = self._explains_all if everything is None else everything
+        print(self.format_help() if shows_all else self._own_help(), end="", file=file)
+
+    def format_help(self) -> str:
+        """Every option, the command's own first."""
+        self._action_groups.sort(key=_is_common)
+        return super().format_help()
+
+    def _own_help(self) -> str:
+        own = [group for group in self._action_groups if not _is_common(group)]
+        actions = [action for group in own for action in group._group_actions]
+        formatter = self._get_formatter()
+        shown = [action for action in self._actions if action in actions]
+        formatter.add_usage(self.usage, shown, self._mutually_exclusive_groups)
+        formatter.add_text(self.description)
+        for group in own:
+            formatter.start_section(group.title)
+            formatter.add_text(group.description)
+            formatter.add_arguments(group._group_actions)
+            formatter.end_section()
+        formatter.add_text(self._others())
+        formatter.add_text(self.epilog)
+        return formatter.format_help()
+
+    def _others(self) -> str | None:
+        """The names of the options that are not explained."""
+        groups = {
+            str(group.title).partition(" (")[0]: [a.option_strings[0] for a in group._group_actions]
+            for group in self._action_groups
+            if _is_common(group)
+        }
+        rows = [
+            line
+            for title, names in groups.items()
+            for line in hanging(f"  {title}: {', '.join(names)}", width_of(sys.stdout), 4)
+        ]
+        how = f"more options, which `{self.prog} --help --all` explains:"
+        return "\n".join((how, *rows)) if rows else None
+
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; see `{self.prog} --help`")
+
+
+def _is_common(group: argparse._ArgumentGroup) -> bool:
+    return isinstance(group.title, CommonTitle)
 
 
 class _HelpText(argparse.HelpFormatter):

@@ -615,7 +615,7 @@ def test_the_formats_that_help_names_are_those_that_are_printed(
     command: str, fleet: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
-        main([command, "--help"])
+        main([command, "--help", "--all"])
     shown = re.search(r"--output FORMAT\n? +(.*)", capsys.readouterr().out)
 
     words = (

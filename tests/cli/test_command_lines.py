@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import reconciler.cli
 from tests.support.command_lines import all_commands, parser_for, read
 from tests.support.typed_pages import typed_lines
 
@@ -114,3 +115,22 @@ def test_an_option_that_leaves_no_choice_is_not_in_a_help() -> None:
     for command in ("deploy", "install", "uninstall"):
         assert "--output" not in parser_for(f"reconcile {command}").format_help()
     assert "text, json, sarif, github" in parser_for("reconcile validate").format_help()
+
+
+def test_a_help_shows_what_is_a_commands_own_and_names_the_rest(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def printed(*words: str) -> str:
+        with pytest.raises(SystemExit):
+            reconciler.cli.main(["logs", *words])
+        return capsys.readouterr().out
+
+    own, everything = printed("--help"), printed("--all", "-h")
+
+    assert reconciler.cli.main(["help", "logs", "--all"]) == 0
+    assert capsys.readouterr().out == everything
+    assert re.search(r"^  -f, --follow ", own, re.MULTILINE)
+    assert not re.search(r"^  --kubeconfig FILE", own, re.MULTILINE)
+    assert everything.index("--follow ") < everything.index("\nthe fleet:\n")
+    options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", everything)) - {"--all"}
+    assert options <= set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", own))

@@ -186,9 +186,8 @@ for command in commands:
 
 
 def _commands(help_text: str) -> list[str]:
-    """The names in the overview's list of commands: an indented word, then what it does."""
-    beginnings = ("commands:", "positional arguments:")
-    (listed,) = (part for part in help_text.split("\n\n") if part.startswith(beginnings))
+    """The names in the overview's lists of commands: an indented word, then what it does."""
+    listed = "\n".join(part for part in help_text.split("\n\n") if part.startswith("commands"))
     return re.findall(r"^ {2,4}([a-z]+) {2,}[A-Za-z]", listed, re.MULTILINE)
 
 
