@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from reconciler.api.errors import AgentError, error_text
 from reconciler.api.plain_json import parse_json
+
+if TYPE_CHECKING:
+    from reconciler.api.meta import ObjectRef
+    from reconciler.kube.client.api import ApiServer
 
 _MOST_LINE = 1 << 20  # bytes of one event of a stream
 _MOST_ANSWER = 64 << 20
@@ -20,26 +24,36 @@ _SILENT_S = 600.0  # a long prompt on a slow machine
 _FAULTS = (OSError, http.client.HTTPException, ValueError)
 
 
+class Answer(NamedTuple):
+    status: int
+    lines: Iterator[bytes]  # with their ends, each as it comes
+
+
+Post = Callable[[str, Mapping[str, str], bytes], AbstractContextManager[Answer]]
+"""Sends a body to a path of a service. Raises one of `_FAULTS`, also while the answer is read."""
+
+
 @dataclass(frozen=True, slots=True)
 class ServiceClient:
     """`key` is sent with each request. Its methods raise AgentError where no answer comes, or none
     that can be used."""
 
-    endpoint: str  # http://host:port
+    where: str  # for messages
+    post: Post
     key: str | None = None
 
     def ask(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """The answer as JSON."""
-        with self._answered(path, body) as response:
-            answer = parse_json(response.read(_MOST_ANSWER))
+        with self._answered(path, body) as lines:
+            answer = parse_json(_joined(lines, _MOST_ANSWER))
             if not isinstance(answer, dict):
                 raise ValueError("the answer is not a JSON object")
             return answer
 
     def stream(self, path: str, body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """The events of the answer, each as soon as it is here."""
-        with self._answered(path, {**body, "stream": True}) as response:
-            while line := response.readline(_MOST_LINE):
+        with self._answered(path, {**body, "stream": True}) as lines:
+            for line in lines:
                 text = line.strip()
                 if not text.startswith(b"data:") or text.endswith(b"[DONE]"):
                     continue
@@ -51,30 +65,67 @@ class ServiceClient:
                 yield event
 
     @contextmanager
-    def _answered(self, path: str, body: Mapping[str, Any]) -> Iterator[http.client.HTTPResponse]:
-        where = f"{self.endpoint}{path}"
-        headers = {"Content-Type": "application/json"}
-        headers |= {"Authorization": f"Bearer {self.key}"} if self.key else {}
-        url = urlsplit(self.endpoint)
-        kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
-        connection = kind(url.hostname or "", url.port, timeout=_SILENT_S)
+    def _answered(self, path: str, body: Mapping[str, Any]) -> Iterator[Iterator[bytes]]:
+        where = f"{self.where}{path}"
+        headers = {"Content-Type": "application/json", **_key_headers(self.key)}
         try:
-            connection.request("POST", path, json.dumps(body).encode(), headers)
-            response = connection.getresponse()
-            if response.status in (401, 403):
-                raise AgentError(
-                    f"{where} answers {response.status}: it wants the key of its node; give the"
-                    " file that holds it with --api-key-file"
-                )
-            if response.status != 200:
-                raise AgentError(
-                    f"{where} answers {response.status}: {_refusal(response.read(_MOST_ERROR))}"
-                )
-            yield response
+            with self.post(path, headers, json.dumps(body).encode()) as answer:
+                if answer.status in (401, 403):
+                    raise AgentError(
+                        f"{where} answers {answer.status}: it wants a key; give the file that holds"
+                        " it with --api-key-file"
+                    )
+                if answer.status != 200:
+                    refusal = _refusal(_joined(answer.lines, _MOST_ERROR))
+                    raise AgentError(f"{where} answers {answer.status}: {refusal}")
+                yield answer.lines
         except _FAULTS as error:
             raise AgentError(f"{where}: {error_text(error)}") from error
+
+
+def post_to(endpoint: str) -> Post:
+    """To what has an address from here, `http://host:port`."""
+    url = urlsplit(endpoint)
+    kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
+
+    @contextmanager
+    def post(path: str, headers: Mapping[str, str], body: bytes) -> Iterator[Answer]:
+        connection = kind(url.hostname or "", url.port, timeout=_SILENT_S)
+        try:
+            connection.request("POST", path, body, headers)
+            response = connection.getresponse()
+            yield Answer(response.status, iter(lambda: response.readline(_MOST_LINE), b""))
         finally:
             connection.close()
+
+    return post
+
+
+def post_through(api: ApiServer, service: ObjectRef, port: int) -> Post:
+    """To a Service in a cluster."""
+    from reconciler.kube.client.service_proxy import posted
+
+    @contextmanager
+    def post(path: str, headers: Mapping[str, str], body: bytes) -> Iterator[Answer]:
+        with posted(api, service, port, path, headers, body, silent_s=_SILENT_S) as answer:
+            yield Answer(*answer)
+
+    return post
+
+
+def _key_headers(key: str | None) -> dict[str, str]:
+    """In both places where an engine looks: an API server between us keeps the first for itself."""
+    return {"Authorization": f"Bearer {key}", "X-Api-Key": key} if key else {}
+
+
+def _joined(lines: Iterator[bytes], most: int) -> bytes:
+    """All of an answer, or its beginning."""
+    joined = bytearray()
+    for line in lines:
+        joined += line
+        if len(joined) >= most:
+            break
+    return bytes(joined[:most])
 
 
 def _refusal(body: bytes) -> str:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -20,8 +22,10 @@ from reconciler.models.url import is_loopback
 from reconciler.report.terminal import printable
 
 if TYPE_CHECKING:
+    from reconciler.cli.answers import ServiceClient
     from reconciler.cli.inspection import Inspection
     from reconciler.core.observation import Instance
+    from reconciler.kube.client.api import ApiServer
     from reconciler.report.status import Status
 
 EXAMPLES = {
@@ -58,14 +62,55 @@ def run(args: argparse.Namespace) -> int:
     with open_inspection(args, source) as at:
         if at.fetch() is None:  # the reason was said
             return Exit.BLOCKED
-        here = at.node or local.this_node(args, source)
-        instance = _ready(args, at, here)
-    if instance is None:
-        return Exit.BLOCKED
-    return conversation.hold(args, instance, texts, picture, here)
+        from_here = Reach(at.node or local.this_node(args, source), _clusters(at))
+        instance = _ready(args, at, from_here)
+        if instance is None:
+            return Exit.BLOCKED
+        client = _client(args, instance, from_here)
+        return conversation.hold(args, client, instance, texts, picture)
 
 
-def _ready(args: argparse.Namespace, at: Inspection, here: str | None) -> Instance | None:
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What can be asked from this machine, which is node `here`: `clusters` by their names."""
+
+    here: str | None
+    clusters: Mapping[str, ApiServer]
+
+    def has(self, instance: Instance) -> bool:
+        """Whether its endpoint leads to it. The loopback of another machine would be this one's,
+        and the names of a cluster are known in it alone: its API server passes questions on."""
+        if instance.endpoint is None:
+            return False
+        kind, _, place = instance.target.partition("/")
+        if kind == "cluster":
+            return place in self.clusters
+        return place == self.here or not is_loopback(urlsplit(instance.endpoint).hostname or "")
+
+
+def _clusters(at: Inspection) -> Mapping[str, ApiServer]:
+    return {target.api.name: target.api for target in at.together.clusters} if at.together else {}
+
+
+def _client(args: argparse.Namespace, instance: Instance, from_here: Reach) -> ServiceClient:
+    """A client with the key of the file that was named, else this machine's own for what runs on
+    it. No other machine is sent that."""
+    from reconciler.cli import local
+    from reconciler.cli.answers import ServiceClient, post_through, post_to
+
+    kind, _, place = instance.target.partition("/")
+    is_here = kind == "node" and place == from_here.here
+    key = local.api_key(args) if is_here or args.api_key_file is not None else None
+    endpoint = str(instance.endpoint)
+    if kind == "node":
+        return ServiceClient(endpoint, post_to(endpoint), key)
+    port = urlsplit(endpoint).port
+    assert port is not None, "a Service has one"
+    post = post_through(from_here.clusters[place], instance.ref, port)
+    return ServiceClient(endpoint, post, key)
+
+
+def _ready(args: argparse.Namespace, at: Inspection, from_here: Reach) -> Instance | None:
     """None, with a line that says why: it is not ready."""
     from reconciler.cli import local
     from reconciler.cli.observed_status import observe_status
@@ -75,7 +120,7 @@ def _ready(args: argparse.Namespace, at: Inspection, here: str | None) -> Instan
     while True:
         status = local.as_reported_here(args, observe_status(at))
         instances = _named(args.name, status)
-        if ready := next((i for i in instances if i.ready and has_address(i, here)), None):
+        if ready := next((i for i in instances if i.ready and from_here.has(i)), None):
             return ready
         why = _why_not(args.name, instances, status)
         if why != shown:
@@ -102,16 +147,6 @@ def _named(name: str, status: Status) -> list[Instance]:
     )
 
 
-def has_address(instance: Instance, here: str | None) -> bool:
-    """Whether its endpoint leads to it from this machine, which is node `here`. The loopback of
-    another machine would be this one's, and the names of a cluster are known in it alone."""
-    if instance.endpoint is None or not instance.target.startswith("node/"):
-        return False
-    return instance.target == f"node/{here}" or not is_loopback(
-        urlsplit(instance.endpoint).hostname or ""
-    )
-
-
 def _why_not(name: str, instances: list[Instance], status: Status) -> str:
     from reconciler.api.meta import service_ref
 
@@ -119,10 +154,7 @@ def _why_not(name: str, instances: list[Instance], status: Status) -> str:
         ref, (kind, _, place) = elsewhere.ref, elsewhere.target.partition("/")
         if kind == "node":
             return f"{ref.label} is ready on {place}, for that machine alone: ask there"
-        return (
-            f"{ref.label} is ready in cluster {place}, which has no address from here: `kubectl"
-            f" port-forward -n {ref.namespace} service/{ref.name} 8080` opens one"
-        )
+        return f"{ref.label} is ready in cluster {place}: ask with --cluster {place}"
     for instance in instances:
         message = f": {instance.message}" if instance.message else ""
         return f"{instance.ref.label} is not ready: {instance.reason}{message}"

@@ -35,13 +35,12 @@ Message = dict[str, Any]  # of OpenAI's API
 
 def hold(
     args: argparse.Namespace,
+    client: ServiceClient,
     instance: Instance,
     texts: Sequence[str],
     picture: str | None,
-    here: str | None,
 ) -> int:
-    """Ask, or talk until stdin ends. This machine is node `here`. Raises AgentError, UsageError."""
-    client = ServiceClient(str(instance.endpoint), _key(args, instance, here))
+    """Ask, or talk until stdin ends. Raises AgentError, ClusterError, UsageError."""
     model = args.name if args.name in instance.models else next(iter(instance.models), "")
     spoken = speaks(instance)
     if EMBEDDINGS in spoken and CHAT not in spoken:
@@ -238,12 +237,3 @@ def _tell_speed(asking: _Asking) -> None:
         return
     rate = asking.tokens_per_second
     tell(f"first token after {asking.first_s:.2f} s" + (f", {rate:.1f} tokens/s" if rate else ""))
-
-
-def _key(args: argparse.Namespace, instance: Instance, here: str | None) -> str | None:
-    """The key of clients: that of the file which was named, else this machine's own for what runs
-    on it. No other machine is sent that."""
-    from reconciler.cli import local
-
-    is_here = here is not None and instance.target == f"node/{here}"
-    return local.api_key(args) if is_here or args.api_key_file is not None else None

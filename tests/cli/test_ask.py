@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from reconciler.api.meta import service_ref
-from reconciler.cli.ask import has_address
+from reconciler.cli.ask import Reach
 from reconciler.core.observation import Instance
+from reconciler.kube.client.api import ApiServer
+from reconciler.kube.client.credentials import ClusterCredentials, Grant
 
 
 @pytest.mark.parametrize(
@@ -18,7 +20,8 @@ from reconciler.core.observation import Instance
         ("node/gpu", "http://[::1]:8080", False),
         ("node/gpu", "http://localhost:8080", False),
         ("node/gpu", "http://10.0.0.7:8080", True),
-        ("cluster/prod", "http://chat.default.svc:8080", False),
+        ("cluster/prod", "http://chat.default.svc:8080", True),
+        ("cluster/eu", "http://chat.default.svc:8080", False),
     ],
 )
 def test_what_has_an_address_from_node_mac(target: str, endpoint: str | None, has: bool) -> None:
@@ -29,4 +32,5 @@ def test_what_has_an_address_from_node_mac(target: str, endpoint: str | None, ha
         endpoint=endpoint,
     )
 
-    assert has_address(instance, "mac") is has
+    prod = ApiServer.of("prod", ClusterCredentials(lambda: Grant("http://127.0.0.1:1")))
+    assert Reach("mac", {"prod": prod}).has(instance) is has

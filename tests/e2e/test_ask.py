@@ -20,6 +20,7 @@ def answers(done: Finished) -> int:
 def test_a_service_is_asked_by_what_it_speaks(tmp_path: Path) -> None:
     fleet = Fleet.create(tmp_path / "git", tiny_llama(tmp_path / "tiny.gguf"), "chat")
     fleet.push_service("vectors", runtimeOptions={"embeddings": True, "pooling": "mean"})
+    fleet.push_service("sorter", runtimeOptions={"reranking": True})
     with Machine(tmp_path) as machine:
         early = machine.reconcile("ask", "chat", "Hello", "-C", fleet.url, "--local")
         applied = machine.reconcile("apply", "-C", fleet.url, "--local")
@@ -31,6 +32,8 @@ def test_a_service_is_asked_by_what_it_speaks(tmp_path: Path) -> None:
             prefix=("sh", "-c", 'printf "One\\n/reset\\nTwo\\n" | "$@"', "sh"),
         )
         near = machine.reconcile("ask", "vectors", "a cat", "a cat", "a\x1bdog", *here)
+        ranked = machine.reconcile("ask", "sorter", "a cat", "a dog", "a cat", *here)
+        lonely = machine.reconcile("ask", "sorter", "a cat", *here)
         wrong = machine.reconcile("ask", "chatt", "Hello", *here)
         blind = machine.reconcile("ask", "chat", "Hello", "--image", "/dev/null", *here)
 
@@ -44,5 +47,11 @@ def test_a_service_is_asked_by_what_it_speaks(tmp_path: Path) -> None:
     assert near.code == 0, near.err
     assert near.out.splitlines()[1].split()[1:3] == ["dimensions", "1.000"]
     assert "a\\x1bdog" in near.out
+    assert ranked.code == 0, ranked.err
+    assert sorted(line.split(maxsplit=1)[1] for line in ranked.out.splitlines()) == [
+        "a cat",
+        "a dog",
+    ]
+    assert (lonely.code, "give it a question, then the texts" in lonely.err) == (64, True)
     assert (wrong.code, 'did you mean "default/chat"' in wrong.err) == (64, True)
     assert (blind.code, "is no PNG" in blind.err) == (64, True)

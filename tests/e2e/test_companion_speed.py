@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +12,7 @@ import pytest
 
 from reconciler.kube.render.probes import COMPANION_PORT
 from tests.support.bench_jobs import engine_at
+from tests.support.beside_cluster import own_address
 from tests.support.cluster import Cluster
 from tests.support.cluster_fleet import ClusterFleet
 from tests.support.fleets import service
@@ -29,14 +28,7 @@ OK = 0
 
 @pytest.fixture
 def host() -> str:
-    """An address of this machine that an EndpointSlice may hold: not one of loopback."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
-        try:
-            asked.connect(("192.0.2.1", 9))  # sends nothing
-        except OSError:
-            pytest.skip("this machine has no address but those of loopback")
-        found: str = asked.getsockname()[0]
-    return found
+    return own_address()
 
 
 @pytest.fixture
@@ -88,22 +80,6 @@ def _instances(home: ClusterFleet) -> list[dict[str, Any]]:
     return found
 
 
-def _move_pod(home: ClusterFleet, host: str) -> None:
-    """Kubernetes is told that the service's pod is at an address of this machine."""
-    words = ("get", "pods", "-l", "app.kubernetes.io/component=server")
-    (pod,) = home.cluster.json(*words)["items"]
-    status = {"status": {"podIP": host, "podIPs": [{"ip": host}]}}
-    named = ("patch", "pod", pod["metadata"]["name"], "--subresource=status", "--type=merge")
-    home.cluster.kubectl(*named, "-p", json.dumps(status))
-
-    def is_there() -> bool:
-        slices = home.cluster.json("get", "endpointslices", "-l", _OF_CHAT)["items"]
-        endpoints = [each for found in slices for each in found.get("endpoints") or ()]
-        return any(host in each["addresses"] for each in endpoints)
-
-    wait_for(is_there, "its address is behind the service's name")
-
-
 def _is_shown(home: ClusterFleet) -> bool:
     """Whether people see what is told. False: it became another figure meanwhile."""
     (told,) = _instances(home)
@@ -119,9 +95,6 @@ def _is_shown(home: ClusterFleet) -> bool:
     return True
 
 
-_OF_CHAT = "kubernetes.io/service-name=chat"
-
-
 @pytest.mark.usefixtures("companion")
 def test_what_a_pod_writes_is_in_the_status_of_its_service_until_it_is_suspended(
     tmp_path: Path, installed_cluster: Cluster, machine: Machine, host: str
@@ -129,7 +102,7 @@ def test_what_a_pod_writes_is_in_the_status_of_its_service_until_it_is_suspended
     home = ClusterFleet.create(tmp_path, installed_cluster, machine)
     home.push(chat=service("chat", "phi"))
     home.once()
-    _move_pod(home, host)
+    home.move_pod("chat", host)
     assert _instances(home) == [], "what ends at once asks no companion"
 
     loop = home.loop()

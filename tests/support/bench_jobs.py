@@ -21,13 +21,14 @@ ANY_NOISE = ("--max-variation", "1000")
 
 
 @contextmanager
-def engine_at(port: int, folder: Path, **shape: int) -> Iterator[int]:
+def engine_at(port: int, folder: Path, *, host: str = "127.0.0.1", **shape: int) -> Iterator[int]:
     """What would serve in a pod, with a model of that shape (`layers`, `embedding`, ...); its
     port."""
     folder.mkdir()
     facts = NodeFacts(
         binary=(str(llama_server()),),
         port=str(port),
+        host=host,
         threads="1",
         directory=str(folder),
         model_paths={"tiny": str(tiny_llama(folder / "tiny.gguf", **shape))},

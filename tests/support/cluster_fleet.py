@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from reconciler.kube.objects import SERVICE_LABEL
 from tests.support.cluster import Cluster
 from tests.support.cluster_wipe import SYSTEM
 from tests.support.fleets import document, model
@@ -21,6 +22,7 @@ from tests.support.wait import wait_for
 
 PROD = "prod"
 _NOWHERE = "https://127.0.0.1:1"
+_SERVES = "app.kubernetes.io/component=server"
 L4: dict[str, Any] = {
     "memory": "64Gi",
     "devices": [{"vendor": "NVIDIA", "arch": "sm_89", "memory": "23Gi"}],
@@ -112,3 +114,19 @@ class ClusterFleet:
         """Those of a dry run's JSON."""
         found: list[dict[str, Any]] = self.dry_run("-o", "json", *words).json()["changes"]
         return found
+
+    def move_pod(self, service: str, host: str) -> None:
+        """Kubernetes is told that the service's one pod is at an address of this machine."""
+        words = ("get", "pods", "-l", f"{SERVICE_LABEL}={service},{_SERVES}")
+        (pod,) = self.cluster.json(*words)["items"]
+        status = {"status": {"podIP": host, "podIPs": [{"ip": host}]}}
+        named = ("patch", "pod", pod["metadata"]["name"], "--subresource=status", "--type=merge")
+        self.cluster.kubectl(*named, "-p", json.dumps(status))
+
+        def is_there() -> bool:
+            of_it = f"kubernetes.io/service-name={service}"
+            slices = self.cluster.json("get", "endpointslices", "-l", of_it)["items"]
+            endpoints = [each for found in slices for each in found.get("endpoints") or ()]
+            return any(host in each["addresses"] for each in endpoints)
+
+        wait_for(is_there, "its address is behind the service's name")

@@ -137,6 +137,11 @@ def warning_text(header: str) -> str:
     return re.sub(r"\\(.)", r"\1", match[1]) if match else header
 
 
+def is_the_servers_own(body: bytes) -> bool:
+    """Whether an error is the API server's, and not that of something behind its proxy."""
+    return bool(_status_object(body))
+
+
 def _status_object(body: bytes) -> Mapping[str, Any]:
     try:
         status = orjson.loads(body)

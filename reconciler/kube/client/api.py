@@ -224,6 +224,11 @@ class ApiServer:
         except ValueError:
             return reply.body.decode(errors="replace")
 
+    def send(self, request: ApiRequest, *, timeout_s: float) -> ApiReply | Stream:
+        """What comes of any request, as it comes; an ApiReply if its status is not 200. `timeout_s`
+        is for the head of the response."""
+        return self._transport.stream(request, timeout_s=timeout_s)
+
     def close(self) -> None:
         """Close idle connections; later calls open new ones."""
         self._transport.close()

@@ -44,6 +44,7 @@ class ApiRequest:
     body: bytes | None = None
     repeatable: bool = False  # idempotent: if a kept connection turns out dead, a new one is made
     # and the request is sent again
+    is_passed_on: bool = False  # another server answers: a 401 of its own is not about us
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ class Transport:
             if authorization is not None:
                 headers["Authorization"] = authorization
             connection, response = self._answered(request, headers, grant, timeout_s)
-            if response.status != http.HTTPStatus.UNAUTHORIZED:
+            if response.status != http.HTTPStatus.UNAUTHORIZED or request.is_passed_on:
                 return connection, response
             connection.close()
             if asked_again or not self.credentials.refused(grant, authorization):
