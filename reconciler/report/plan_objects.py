@@ -10,7 +10,7 @@ from reconciler.api.reasons import REASONS
 from reconciler.core.observation import Location
 from reconciler.core.plan import SENSITIVE, Action, Change
 from reconciler.report.fields import shown_change, shown_value
-from reconciler.report.spans import age
+from reconciler.report.plan_parts import When
 from reconciler.report.terminal import printable
 
 
@@ -50,19 +50,30 @@ def _folded(change: Change) -> Change:
     return change if change.action is Action.DRIFT else replace(change, fields=())
 
 
-def object_lines(change: Change, mark: str, now: float) -> Iterator[str]:
+def object_lines(change: Change, mark: str, when: When) -> Iterator[str]:
     """One object with what is different about it; the mark is the caller's, three places wide."""
+    cause = "" if change.action is Action.DRIFT else where(change.source)
+    parts = [part for part in (cause, *object_details(change, when)) if part]
+    first, *rest = parts or [""]
+    yield f"  {mark} {object_name(change):<40} {first}".rstrip()
+    for part in rest:
+        yield f"      {'':<40} {part}"
+
+
+def object_name(change: Change) -> str:
     assert change.object is not None
     named = change.object
     name = f"{named.namespace}/{named.name}" if named.namespace else named.name
-    cause = "" if change.action is Action.DRIFT else where(change.source)
-    fields = (_field(change, i, now) for i in range(len(change.fields)))
-    parts = [part for part in (cause, *fields, printable(change.message)) if part]
-    is_plain = not parts or (parts == [cause] and change.reason == "ObjectMissing")
-    first, *rest = [*parts, REASONS[change.reason]] if is_plain else parts
-    yield f"  {mark} {f'{named.kind} {name}':<40} {first}"
-    for part in rest:
-        yield f"      {'':<40} {part}"
+    return f"{named.kind} {name}"
+
+
+def object_details(change: Change, when: When) -> list[str]:
+    """What is different about an object, and why it changes where nothing else says it."""
+    fields = (_field(change, i, when) for i in range(len(change.fields)))
+    parts = [part for part in (*fields, printable(change.message)) if part]
+    has_cause = change.source is not None and change.action is not Action.DRIFT
+    is_plain = not parts and (not has_cause or change.reason == "ObjectMissing")
+    return [*parts, REASONS[change.reason]] if is_plain else parts
 
 
 def where(source: Location | None) -> str:
@@ -73,14 +84,14 @@ def where(source: Location | None) -> str:
     return f"{printable(source.file)}:{source.line}   {commit}"
 
 
-def _field(change: Change, index: int, now: float) -> str:
+def _field(change: Change, index: int, when: When) -> str:
     field = change.fields[index]
     path = printable(field.path)
     if change.action is not Action.DRIFT:
         return f"{path} {shown_change(field)}"
     declared, live = (shown_value(field.path, v) for v in (field.after, field.before))
     who = f" by {printable(change.by)}" if change.by else ""
-    since = f" {age(now - change.since)}" if change.since is not None else ""
+    since = f" {when(change.since)}" if change.since is not None else ""
     if SENSITIVE in (field.before, field.after):
         back = "" if change.is_shown_only else ": taken back"
         return f"{path} {SENSITIVE}{who}{since}{back}"
