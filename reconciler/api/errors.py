@@ -14,6 +14,7 @@
     ├── ApplyError              one change could not be carried out; the others go on
     ├── BenchmarkError          nothing could be measured, or what was is not to be used
     ├── AgentError              a node's agent gives no answer that can be used
+    ├── ForgeError              a comment cannot be written on a forge
     └── StateError              the state directory cannot be used (locked, unreadable)
 
 Anything else that reaches the command line's edge is a bug in this program (exit 70).
@@ -108,6 +109,10 @@ class ApplyError(ReconcilerError):
 
 class AgentError(ReconcilerError):
     """A node's agent gives no answer that can be used: what it runs is unknown."""
+
+
+class ForgeError(ReconcilerError):
+    """A comment cannot be written, or may not be."""
 
 
 class BenchmarkError(ReconcilerError):

@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from reconciler.console.command import TEXT_OR_JSON, CommandRow, other_names
+from reconciler.console.command import PLAN_FORMATS, TEXT_OR_JSON, CommandRow, other_names
 
 COMMANDS: Mapping[str, CommandRow] = MappingProxyType(
     {
         "plan": CommandRow(
             "say what would happen, and do nothing",
-            formats=TEXT_OR_JSON,
+            formats=PLAN_FORMATS,
             makes_no_garbage=True,
             also_called=("diff", "preview"),
         ),
@@ -34,9 +34,12 @@ COMMANDS: Mapping[str, CommandRow] = MappingProxyType(
         ),
         "validate": CommandRow(
             "check every file of the fleet; without --cluster it opens no connection",
-            formats=("text", "json", "sarif", "github"),
+            formats=("text", "json", "sarif", "github", "markdown"),
             makes_no_garbage=True,
             also_called=("check", "lint"),
+        ),
+        "comment": CommandRow(
+            "write a text as the comment of a pull request, or write that comment anew"
         ),
         "status": CommandRow(
             "what runs where, and how it is",

@@ -7,8 +7,9 @@ import json
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from reconciler.agents.verdicts import with_verdicts
@@ -40,7 +41,25 @@ if TYPE_CHECKING:
 
 
 def dry_run(args: argparse.Namespace) -> int:
-    """The plan against a node, another revision or every agent; nothing is changed."""
+    """The plan against a node, another revision or every agent; nothing is changed. A fleet that is
+    not valid has a comment, too: what is wrong with it, where there is no plan."""
+    try:
+        return _dry_run(args)
+    except InvalidFleet as error:
+        if args.output == "markdown":
+            _show_problems(args, error)
+        raise
+
+
+def _show_problems(args: argparse.Namespace, error: InvalidFleet) -> None:
+    from reconciler.cli.links import links_of
+    from reconciler.report.problems import as_markdown
+
+    head = open_fleet(args, working_tree=True).fetch().commit
+    sys.stdout.write(as_markdown(error.problems, None, links_of(args, head)))
+
+
+def _dry_run(args: argparse.Namespace) -> int:
     headers = headers_of(args, node=None, here=args.local is not None)
     if args.base:
         return _between(args, open_fleet(args, working_tree=True), headers)
@@ -152,7 +171,7 @@ def _as_judged(together: Together, plan: Plan) -> Plan:
 
 def _show(args: argparse.Namespace, plan: Plan, desired: Desired, observed: Observation) -> int:
     _warn(desired, observed)
-    _print(plan, args.output)
+    sys.stdout.write(_FORMATS[args.output](plan, args))
     return _exit(plan, args)
 
 
@@ -210,12 +229,24 @@ def _warn(desired: Desired, observed: Observation) -> None:
         tell(line)
 
 
-def _print(plan: Plan, output: str) -> None:
-    if output == "json":
-        print(json.dumps(plan_json(plan), indent=2))
-        return
-    style = Style(wants_colour(sys.stdout))
-    sys.stdout.write(plan_text(plan, time.time(), style, width_of(sys.stdout)))
+def _as_text(plan: Plan, _args: argparse.Namespace) -> str:
+    return plan_text(plan, time.time(), Style(wants_colour(sys.stdout)), width_of(sys.stdout))
+
+
+def _as_json(plan: Plan, _args: argparse.Namespace) -> str:
+    return json.dumps(plan_json(plan), indent=2) + "\n"
+
+
+def _as_markdown(plan: Plan, args: argparse.Namespace) -> str:
+    from reconciler.cli.links import links_of
+    from reconciler.report.plan_markdown import plan_markdown
+
+    return plan_markdown(plan, links_of(args, None))
+
+
+_FORMATS: Mapping[str, Callable[[Plan, argparse.Namespace], str]] = MappingProxyType(
+    {"text": _as_text, "json": _as_json, "markdown": _as_markdown}
+)
 
 
 def _exit(plan: Plan, args: argparse.Namespace) -> int:

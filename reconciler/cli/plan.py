@@ -12,6 +12,7 @@ EXAMPLES = {
     "reconcile plan --local": "for this machine",
     "reconcile plan --cluster prod": "for a cluster",
     "reconcile plan --from origin/main -o json": "what a pull request changes, for a program",
+    "reconcile plan --from origin/main -o markdown": "the same, for its comment",
 }
 
 

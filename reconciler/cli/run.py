@@ -13,8 +13,9 @@ from reconciler.cli.options import (
     add_local_options,
     check_output,
 )
+from reconciler.console.command import PLAN_FORMATS, TEXT_OR_JSON
 from reconciler.console.option import add
-from reconciler.console.shared import DEBOUNCE, INTERVAL, OFFLINE
+from reconciler.console.shared import DEBOUNCE, INTERVAL, OFFLINE, REPOSITORY
 
 EXAMPLES = {
     "reconcile --dry-run --local": "the plan for this machine",
@@ -51,7 +52,7 @@ def add_pass_options(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="how long nodes and clusters are waited for (10m)",
     )
-    add(parser, (INTERVAL, DEBOUNCE, OFFLINE))
+    add(parser, (REPOSITORY, INTERVAL, DEBOUNCE, OFFLINE))
     parser.add_argument("--stop-on-exit", action="store_true", help="stop the models too")
     add_cluster_loop_options(parser)
     add_agent_options(parser)
@@ -60,7 +61,7 @@ def add_pass_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit codes: 0 current, 1 invalid, 2 changes (--dry-run), 3 blocked or not ready."""
-    check_output(args, "text", "json")
+    check_output(args, *(PLAN_FORMATS if args.dry_run else TEXT_OR_JSON))
     if args.base and not args.dry_run:
         raise UsageError("--from goes with --dry-run")
     if args.cluster and (args.watch or args.local is not None):

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from reconciler.api.problem import RULES, Problem
 from reconciler.cli.options import check_output
 from reconciler.console.edge import Exit, tell, width_of
+from reconciler.console.option import add
+from reconciler.console.shared import REPOSITORY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from reconciler.api.meta import ObjectRef
     from reconciler.fleet.fleet import Fleet
     from reconciler.memory import ModelFacts
+    from reconciler.report.links import Links
     from reconciler.source.load import Loaded
 
 
@@ -34,6 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-empty", action="store_true", help="a fleet without any document is not an error"
     )
+    add(parser, (REPOSITORY,))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -44,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
     from reconciler.cli.fleet import open_fleet
     from reconciler.cli.overrides import overrides_of, with_defaults
     from reconciler.placement.assignment import assign
+    from reconciler.report.links import NO_LINKS
     from reconciler.report.problems import REPORTS, is_valid
     from reconciler.report.terminal import hanging, printable
     from reconciler.source.load import reader
@@ -66,7 +71,8 @@ def run(args: argparse.Namespace) -> int:
     is_read = loaded.counts.documents or any(p.rule != "NotRead" for p in problems)
     if not (is_read or args.allow_empty):
         problems.append(_nothing(args))
-    text = REPORTS[args.output](tuple(problems), loaded.counts)
+    links = _links(args, checkout.commit) if args.output == "markdown" else NO_LINKS
+    text = REPORTS[args.output](tuple(problems), loaded.counts, links)
     width = width_of(sys.stdout) if args.output == "text" else None
     sys.stdout.write("".join(f"{p}\n" for line in text.splitlines() for p in hanging(line, width)))
     for why in unasked:
@@ -74,6 +80,12 @@ def run(args: argparse.Namespace) -> int:
     if not is_valid(problems):
         return Exit.FAILED
     return Exit.BLOCKED if unasked else Exit.OK
+
+
+def _links(args: argparse.Namespace, head: str | None) -> Links:
+    from reconciler.cli.links import links_of
+
+    return links_of(args, head)
 
 
 def _read_before(fleet: Fleet, known: Mapping[ObjectRef, object]) -> dict[ObjectRef, ModelFacts]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 TEXT_OR_JSON = ("text", "json")
+PLAN_FORMATS = (*TEXT_OR_JSON, "markdown")
 
 
 @dataclass(frozen=True, slots=True)

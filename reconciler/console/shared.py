@@ -115,6 +115,13 @@ DEFAULTS = (  # placement.pods has the same variables: what is taken is said by 
         is_shared=True,
     ),
 )
+REPOSITORY = Option(
+    "repository",
+    "the repository's page, which links in markdown lead to, and whose pull request is commented"
+    " (default: what a CI job says, else the git remote)",
+    "[FORGE=]URL",
+    read=value.repository,
+)
 KUBECONFIG = Option(
     "kubeconfig",
     "how to reach the cluster (default: $KUBECONFIG, ~/.kube/config, or a pod's own)",

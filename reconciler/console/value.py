@@ -12,12 +12,19 @@ from typing import TYPE_CHECKING
 from reconciler.api.nodelabels import DEFAULT_PREFIX
 
 if TYPE_CHECKING:
+    from reconciler.forges.forge import Repository
     from reconciler.runtimes.runtime import Runtime
 
 
 def file_path(text: str) -> Path:
     """Absolute: a daemon has another working directory than the shell it was typed in."""
     return Path(text).expanduser().absolute()
+
+
+def repository(text: str) -> Repository:
+    from reconciler.forges.forge import read_repository
+
+    return read_repository(text)
 
 
 def lease_duration(text: str) -> str:

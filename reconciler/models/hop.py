@@ -140,7 +140,7 @@ def _request(
 
 def _connected(parts: SplitResult, stated: frozenset[str], context: FetchContext) -> socket.socket:
     """Connect to the host of the URL, once its address is known to be one that may be asked."""
-    proxy = _proxy_for(parts)
+    proxy = proxy_for(parts)
     with _reached(_host(parts)):
         sock = connect(parts, proxy, time.monotonic() + _TIMEOUT_S)
     try:
@@ -174,7 +174,7 @@ def _tls_context(_trusted: tuple[object, ...]) -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
-def _proxy_for(parts: SplitResult) -> SplitResult | None:
+def proxy_for(parts: SplitResult) -> SplitResult | None:
     """The user's proxy (https_proxy and no_proxy, or the system's settings)."""
     host = parts.hostname or ""
     if parts.scheme == "http" or is_loopback(host) or urllib.request.proxy_bypass(host):

@@ -1,11 +1,14 @@
-"""Problems for people and for machines: text, JSON, SARIF and GitHub annotations. Pure."""
+"""Problems for people and for machines: text, JSON, SARIF, GitHub annotations, markdown. Pure."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
 from reconciler.api.problem import RULES, Counts, Problem, Severity, short_field
+from reconciler.report.links import NO_LINKS, Links, uri_path
+from reconciler.report.markdown import Item, Section, code, cut, link, prose
 from reconciler.report.terminal import counted, is_long, printable
 
 _SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -16,6 +19,7 @@ _LEVELS = {
     Severity.NOTE: "note",
 }
 _ANNOTATIONS = _LEVELS | {Severity.NOTE: "notice"}  # as GitHub calls it
+CHECK_TITLE = "### Fleet check"
 _ORDER = tuple(Severity)
 _HARMLESS = (Severity.WARNING, Severity.NOTE)
 
@@ -25,7 +29,7 @@ def is_valid(problems: Iterable[Problem]) -> bool:
     return all(problem.severity in _HARMLESS for problem in problems)
 
 
-def as_text(problems: Sequence[Problem], counts: Counts) -> str:
+def as_text(problems: Sequence[Problem], counts: Counts, _links: Links = NO_LINKS) -> str:
     """One line a problem, `path:line:column field: message (severity Rule)`, what makes a fleet
     invalid first, and the totals last; where there are many lines, at both ends."""
     lines = [_line(problem) for problem in sorted(problems, key=_gravity)]
@@ -34,7 +38,7 @@ def as_text(problems: Sequence[Problem], counts: Counts) -> str:
     return "".join(f"{line}\n" for line in (*head, *lines, totals))
 
 
-def as_json(problems: Sequence[Problem], _: Counts) -> str:
+def as_json(problems: Sequence[Problem], _: Counts, _links: Links = NO_LINKS) -> str:
     """`{valid, problems[{path, line, column, field, severity, rule, message}]}`."""
     listed = [
         {
@@ -52,7 +56,7 @@ def as_json(problems: Sequence[Problem], _: Counts) -> str:
     return json.dumps({"valid": is_valid(problems), "problems": listed}, indent=2) + "\n"
 
 
-def as_sarif(problems: Sequence[Problem], _: Counts) -> str:
+def as_sarif(problems: Sequence[Problem], _: Counts, _links: Links = NO_LINKS) -> str:
     """SARIF 2.1.0, as code scanning services read it. `ruleIndex` points into the whole table."""
     rules = list(RULES.values())
     index = {rule.id: i for i, rule in enumerate(rules)}
@@ -82,7 +86,7 @@ def as_sarif(problems: Sequence[Problem], _: Counts) -> str:
     return json.dumps(whole, indent=2) + "\n"
 
 
-def as_github(problems: Sequence[Problem], _: Counts) -> str:
+def as_github(problems: Sequence[Problem], _: Counts, _links: Links = NO_LINKS) -> str:
     """Workflow commands: annotations on the lines of a pull request."""
     return "".join(
         f"::{_ANNOTATIONS[problem.severity]} file={_property(problem.path)},line={problem.line},"
@@ -91,11 +95,36 @@ def as_github(problems: Sequence[Problem], _: Counts) -> str:
     )
 
 
-REPORTS: Mapping[str, Callable[[Sequence[Problem], Counts], str]] = {
+def as_markdown(
+    problems: Sequence[Problem], counts: Counts | None = None, links: Links = NO_LINKS
+) -> str:
+    """The comment of a pull request: what makes a fleet invalid, and the rest to unfold."""
+    ordered = sorted(problems, key=_gravity)
+    grave = [_item(p, links) for p in ordered if p.severity not in _HARMLESS]
+    rest = [_item(p, links) for p in ordered if p.severity in _HARMLESS]
+    head = f"{CHECK_TITLE}\n\n**{_summary(problems, counts)}.**\n\n"
+    opened = "<details><summary>Warnings and notes</summary>\n\n"
+    return cut(
+        head,
+        (Section("", grave, "problem"), Section(opened, rest, "warning")),
+        "</details>\n" if rest else "",
+    )
+
+
+class Report(Protocol):
+    """A format of problems."""
+
+    def __call__(
+        self, problems: Sequence[Problem], counts: Counts, links: Links = NO_LINKS, /
+    ) -> str: ...
+
+
+REPORTS: Mapping[str, Report] = {
     "text": as_text,
     "json": as_json,
     "sarif": as_sarif,
     "github": as_github,
+    "markdown": as_markdown,
 }
 
 
@@ -109,8 +138,21 @@ def _line(problem: Problem) -> str:
     return printable(f"{place}{field}: {problem.message} ({problem.severity} {problem.rule})")
 
 
-def _summary(problems: Sequence[Problem], counts: Counts) -> str:
-    looked_at = f"{counted('document', counts.documents)} in {counted('file', counts.files)}"
+def _item(problem: Problem, links: Links) -> Item:
+    place = code(f"{problem.path}:{problem.line}")
+    address = links.to_line(problem.path, problem.line, links.head)
+    field = f" {code(short_field(problem.field))}" if problem.field else ""
+    about = f"({problem.severity} {problem.rule})"
+    linked = f"- {link(place, address)}{field}"
+    text = f"{linked}: {prose(problem.message)} {about}\n"
+    return Item(text, f"- {place} {about}\n")
+
+
+def _summary(problems: Sequence[Problem], counts: Counts | None) -> str:
+    """`counts` None: not known."""
+    looked_at = counts and (
+        f"{counted('document', counts.documents)} in {counted('file', counts.files)}"
+    )
     counts_by_severity = [
         (severity, sum(p.severity is severity for p in problems)) for severity in Severity
     ]
@@ -119,7 +161,8 @@ def _summary(problems: Sequence[Problem], counts: Counts) -> str:
         for severity, count in counts_by_severity
         if count
     ]
-    return f"{'valid' if is_valid(problems) else 'not valid'}: {', '.join((*parts, looked_at))}"
+    parts += [looked_at] if looked_at else []
+    return f"{'valid' if is_valid(problems) else 'not valid'}: {', '.join(parts)}"
 
 
 def _message(problem: Problem) -> str:
@@ -130,20 +173,9 @@ def _message(problem: Problem) -> str:
 
 def _location(problem: Problem) -> dict[str, object]:
     return {
-        "artifactLocation": {"uri": _uri(problem.path)},
+        "artifactLocation": {"uri": uri_path(problem.path)},
         "region": {"startLine": problem.line, "startColumn": problem.column},
     }
-
-
-def _uri(path: str) -> str:
-    """A relative URI reference: what it may not hold, and its own signs, as %XX."""
-    data = path.encode("utf-8", errors="surrogateescape")
-    return "".join(chr(byte) if chr(byte) in _URI_SAFE else f"%{byte:02X}" for byte in data)
-
-
-_URI_SAFE = frozenset(
-    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~/!$&'()*+,;=@"
-)
 
 
 def _data(text: str) -> str:

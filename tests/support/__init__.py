@@ -14,7 +14,7 @@ Their programs
             cluster_wipe, cluster_requests, systemctl, llmkube, counting_engine,
             servers (an engine with bad manners)
 Servers     serving (what they share), http, git_http, hub, registry, package_index, wheels,
-            certificates, few_objects, fault_proxy; distribution (a real registry)
+            forge_api, certificates, few_objects, fault_proxy; distribution (a real registry)
 In memory   targets, pure_cluster, kube_live, said
 Chaos       rounds, chaos, chaos_node, faults; cluster_chaos, cluster_declared, cluster_faults,
             cluster_hands, cluster_laws, beside_cluster

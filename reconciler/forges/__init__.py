@@ -1,0 +1,1 @@
+"""Forges: where repositories have pages, pull requests and comments."""
