@@ -21,7 +21,7 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -126,6 +126,18 @@ class ContentStore:
             )
             for model in self.all()
         )
+
+    def newest(self, most: int) -> Iterator[tuple[str, StoredModel]]:
+        """The sources that were noted last, each with the model that came from it first."""
+        times: list[tuple[float, Path]] = []
+        for note in self._sources.glob("*.json"):
+            with contextlib.suppress(OSError):  # another process removed it
+                times.append((note.stat().st_mtime, note))
+        for _, note in sorted(times, reverse=True)[:most]:
+            noted = _read_json(note)
+            digest = str(noted.get("sha256"))
+            if _DIGEST.fullmatch(digest) and (model := self.get(digest)) is not None:
+                yield str(noted.get("source")), model
 
     def first_verified(self, origin: str) -> str | None:
         """The digest of a ModelFile.origin when it was first verified here."""

@@ -10,6 +10,10 @@ from reconciler.console.command import PLAN_FORMATS, TEXT_OR_JSON, CommandRow, o
 
 COMMANDS: Mapping[str, CommandRow] = MappingProxyType(
     {
+        "init": CommandRow(
+            "write the first fleet of this machine, with a model that is on it",
+            also_called=("setup",),
+        ),
         "plan": CommandRow(
             "say what would happen, and do nothing",
             formats=PLAN_FORMATS,

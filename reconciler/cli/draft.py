@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from reconciler.api.errors import InvalidFleet, UsageError
-from reconciler.api.meta import API_VERSION, DEFAULT_NAMESPACE, ObjectRef
+from reconciler.api.meta import DEFAULT_NAMESPACE, ObjectRef
 from reconciler.api.model import Model, declared_name
+from reconciler.cli.document import document, scalar
 from reconciler.loop.desired import Desired
 from reconciler.models.pasted import as_missing, as_source
 from reconciler.source.load import Reader, reader
@@ -86,7 +85,7 @@ class Draft:
         """Path in the fleet -> text."""
         name, accelerator = self.args.name, self.args.accelerator
         model = {
-            "source": _scalar(self.source),
+            "source": scalar(self.source),
             "sha256": self.sha256,
             "hardware": f"{{accelerator: {accelerator}}}" if accelerator else None,
         }
@@ -97,10 +96,10 @@ class Draft:
             "contextSize": self.args.context_size,
         }
         folder = f"{self.args.path}/" if self.args.path else ""
-        files = {f"{folder}services/{name}.yaml": _document("InferenceService", name, service)}
+        files = {f"{folder}services/{name}.yaml": document("InferenceService", name, service)}
         if self.is_declared:
             return files
-        return {f"{folder}models/{name}.yaml": _document("Model", name, model)} | files
+        return {f"{folder}models/{name}.yaml": document("Model", name, model)} | files
 
     def decided(self, node: str | None) -> Desired:
         """The fleet with these files, decided. Raises InvalidFleet."""
@@ -198,17 +197,3 @@ def _must_agree(args: argparse.Namespace, declared: Model, where: str) -> None:
                 f"Model {args.name} is declared at {where} with {there or 'none'}, not {given}:"
                 f" leave out {option} to serve it as it is, or choose another name"
             )
-
-
-def _scalar(text: str) -> str:
-    """Plain where YAML reads that as the same string, else quoted."""
-    return (
-        text if re.fullmatch(r"[A-Za-z][\w./@=+~-]*(://[\w./@=+~-]*)?", text) else json.dumps(text)
-    )
-
-
-def _document(kind: str, name: str, spec: Mapping[str, object]) -> str:
-    lines = [f"  {key}: {value}\n" for key, value in spec.items() if value is not None]
-    return f"apiVersion: {API_VERSION}\nkind: {kind}\nmetadata:\n  name: {name}\nspec:\n" + "".join(
-        lines
-    )

@@ -60,11 +60,25 @@ def write(root: Path, files: Mapping[str, Written], args: argparse.Namespace, su
         edited = [path for path, file in files.items() if file.before is not None]
         committing.check(root, tuple(files), push=args.push, edited=edited)
     with _writing(root) as folder:
-        for path, file in files.items():
-            _write(folder, root, path, file)
-            print(root / path, flush=True)
+        _write_all(folder, root, files)
+    for path in files:
+        print(root / path, flush=True)
     if is_committed:
         _commit(root, tuple(files), args, subject)
+
+
+def _write_all(folder: FolderWriter, root: Path, files: Mapping[str, Written]) -> None:
+    """Where one cannot be written, no new one stays."""
+    made = []
+    try:
+        for path, file in files.items():
+            _write(folder, root, path, file)
+            if file.before is None:
+                made.append(path)
+    except OSError:
+        for path in made:
+            folder.remove(path)
+        raise
 
 
 def _write(folder: FolderWriter, root: Path, path: str, file: Written) -> None:

@@ -159,5 +159,13 @@ def _step(at: int, part: str, path: str, *, make: bool) -> int:
 
 
 def _write(at: int, name: str, data: bytes, mode: int) -> None:
-    with open(os.open(name, _NEW, mode, dir_fd=at), "wb") as file:
-        file.write(data)
+    """A new file, or none where the disk does not take it whole."""
+    try:
+        with open(os.open(name, _NEW, mode, dir_fd=at), "wb") as file:
+            file.write(data)
+    except FileExistsError:
+        raise
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(name, dir_fd=at)
+        raise

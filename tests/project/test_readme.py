@@ -15,7 +15,7 @@ from reconciler.runtimes import RUNTIMES
 from reconciler.runtimes.llamacpp_flags import ALLOWED
 from reconciler.runtimes.runtime import Runtime
 from tests.support import forked
-from tests.support.ports import own_port
+from tests.support.ports import own_row
 from tests.support.real_models import SMOLLM2, link_model
 from tests.support.reconciler import Machine
 from tests.support.repos import git_env
@@ -31,14 +31,17 @@ RECONCILE = Path(sys.executable).parent / "reconcile"
 
 @pytest.fixture
 def first_fleet(tmp_path: Path) -> Path:
-    """The three files of the tutorial, each named in the sentence before its block."""
-    files = re.findall(r"^`([a-z]+\.yaml)`,.*?```yaml\n(.*?)```", README, re.MULTILINE | re.DOTALL)
-    assert len(files) == 3
-    folder = tmp_path / "fleet"
-    folder.mkdir()
-    for name, text in files:
-        (folder / name).write_text(text)
+    """What the tutorial's first command writes in an empty home."""
+    folder, env = tmp_path / "fleet", _empty_home(tmp_path / "home")
+    words = (str(RECONCILE), "init", str(folder), "--node", "laptop")
+    assert forked.run(words, env=env, cwd=tmp_path, timeout_s=PATIENCE_S).returncode == 0
     return folder
+
+
+def _empty_home(home: Path) -> dict[str, str]:
+    home.mkdir(parents=True, exist_ok=True)
+    env = git_env() | {"HOME": str(home), "PATH": f"{RECONCILE.parent}:{os.environ['PATH']}"}
+    return {name: value for name, value in env.items() if not name.startswith("XDG_")}
 
 
 def test_the_first_fleet_is_valid(first_fleet: Path) -> None:
@@ -48,8 +51,8 @@ def test_the_first_fleet_is_valid(first_fleet: Path) -> None:
 
 
 def test_the_mistake_is_met_with_the_words_shown(first_fleet: Path) -> None:
-    (shown,) = re.findall(r"^chat\.yaml:.*$", README, re.MULTILINE)
-    chat = first_fleet / "chat.yaml"
+    (shown,) = re.findall(r"^services/chat\.yaml:.*$", README, re.MULTILINE)
+    chat = first_fleet / "services/chat.yaml"
     chat.write_text(chat.read_text().replace("smollm2-135m", "smollm2-135"))
 
     run = _reconcile("validate", "-C", str(first_fleet))
@@ -58,41 +61,35 @@ def test_the_mistake_is_met_with_the_words_shown(first_fleet: Path) -> None:
     assert shown in run.stdout.splitlines()
 
 
+def test_the_document_that_the_five_minutes_show_is_one_that_is_written(first_fleet: Path) -> None:
+    section = Page(README).section("Your own fleet, in five minutes").text
+    (shown,) = re.findall(r"^```yaml\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+
+    assert shown in (first_fleet / "services/chat.yaml").read_text()
+
+
 @pytest.mark.e2e
-def test_the_five_minutes_end_with_an_answer(first_fleet: Path, tmp_path: Path) -> None:
-    """Every line of the block, typed as it stands by somebody with an empty home."""
-    (block,) = re.findall(r"^Then, line by line.*?```\n(.*?)```", README, re.MULTILINE | re.DOTALL)
-    home, port = tmp_path / "home", str(own_port())
-    link_model(
-        SMOLLM2, home / ".local/state/fleet-reconciler/models"
-    )  # it is not fetched each time
-    chat = first_fleet / "chat.yaml"
-    chat.write_text(chat.read_text().replace("8088", port))
-    env = git_env() | {"HOME": str(home), "PATH": f"{RECONCILE.parent}:{os.environ['PATH']}"}
-    env = {name: value for name, value in env.items() if not name.startswith("XDG_")}
+def test_the_five_minutes_end_with_an_answer(tmp_path: Path) -> None:
+    """Every line of both blocks, typed as it stands by somebody with an empty home."""
+    env = _empty_home(tmp_path / "home")
+    models = tmp_path / "home/.local/state/fleet-reconciler/models"
+    link_model(SMOLLM2, models)  # it is not fetched each time
+    section = Page(README).section("Your own fleet, in five minutes").text
+    blocks = re.findall(r"^```\n(reconcile init.*?|git .*?)^```", section, re.MULTILINE | re.DOTALL)
 
-    def typed(line: str) -> tuple[int, str]:
-        done = subprocess.run(
-            ("sh", "-c", line.replace("8088", port)),
-            cwd=first_fleet,
-            env=env,
-            capture_output=True,
-            text=True,
-            timeout=3 * PATIENCE_S,  # a model of 94 MiB is read and warmed up
-            check=False,
-        )
-        return done.returncode, done.stdout + done.stderr
+    with own_row() as ports, shell(env, tmp_path) as opened:
+        opened.type(f"export FLEET_SERVICE_PORTS={ports[0]}-{ports[-1]}")
+        try:
+            said = {line: opened.type(line) for line in "".join(blocks).splitlines()}
+        finally:
+            opened.type("fleet-agent stop --all")
 
-    try:
-        said = {line: typed(line) for line in ("git init -q", *block.splitlines())}
-    finally:
-        typed("fleet-agent stop --all")
-
+    assert len(said) == 9
     wrong = {line: told for line, told in said.items() if told[0] != (" plan " in line) * 2}
     assert wrong == {}
-    ((_, answer),) = (told for line, told in said.items() if line.startswith("curl"))
+    ((_, answer),) = (told for line, told in said.items() if line.startswith("reconcile ask"))
     assert "Paris" in answer
-    assert not any("not pinned" in text or "warning" in text for _, text in said.values())
+    assert [text for _, text in said.values() if "not pinned" in text or "warning" in text] == []
 
 
 @pytest.mark.e2e
