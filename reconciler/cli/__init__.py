@@ -11,7 +11,6 @@ from types import ModuleType
 
 from reconciler import __version__
 from reconciler.cli.commands import COMMANDS, foreign_names
-from reconciler.cli.options import add_fleet_options
 from reconciler.console.command import listed
 from reconciler.console.edge import Exit, Parser, guarded, no_command, width_of
 from reconciler.report.terminal import hanging
@@ -48,6 +47,8 @@ def parser_of(command: str | None) -> Parser:
     prog = f"reconcile {command}" if command else "reconcile"
     parser = Parser(prog=prog, description=module.__doc__, examples=module.EXAMPLES)
     if formats := COMMANDS[command or "run"].formats:
+        from reconciler.cli.options import add_fleet_options  # half the time of `--help`
+
         add_fleet_options(parser, formats)
     module.add_options(parser)
     return parser

@@ -114,6 +114,9 @@ COMMANDS: Mapping[str, CommandRow] = MappingProxyType(
         "extender": CommandRow(
             "answer a kube-scheduler that asks which node is good for a service", serves=True
         ),
+        "completion": CommandRow(
+            "print what makes bash, zsh or fish complete commands, options and names", serves=True
+        ),
         "schema": CommandRow(
             "write the JSON Schemas of the kinds", makes_no_garbage=True, serves=True
         ),
