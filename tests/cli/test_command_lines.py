@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -134,3 +137,35 @@ def test_a_help_shows_what_is_a_commands_own_and_names_the_rest(
     assert everything.index("--follow ") < everything.index("\nthe fleet:\n")
     options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", everything)) - {"--all"}
     assert options <= set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", own))
+
+
+@pytest.mark.parametrize("program", ["reconcile", "fleet-agent"])
+def test_the_manual_page_has_every_command_and_option_in_the_language_of_man(
+    program: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    agent = ["--agent"] if program == "fleet-agent" else []
+
+    assert reconciler.cli.main(["help", "--man", *agent]) == 0
+
+    page = capsys.readouterr().out
+    plain = page.replace("\\-", "-")
+    for command in all_commands():
+        if command.startswith(f"{program} "):
+            assert f'.SS "{command}"' in plain
+            actions = [a for a in parser_for(command)._actions if a.help != argparse.SUPPRESS]
+            for option in {a.option_strings[-1] for a in actions if a.option_strings} - {"--help"}:
+                assert re.search(rf"^\.B .*{option}\b", plain, re.MULTILINE), (command, option)
+    assert ('.SS "fleet-agent store import"' in plain) == bool(agent)
+    file = tmp_path / f"{program}.1"
+    file.write_text(page)
+    if mandoc := shutil.which("mandoc"):
+        found = subprocess.run(
+            [mandoc, "-T", "lint", "-W", "warning", file],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        undated = "missing date"  # the same page on each day
+        assert [line for line in found.stdout.splitlines() if undated not in line] == []
+    else:
+        pytest.skip("mandoc is not installed: what it would find is not known")
