@@ -17,7 +17,9 @@ from reconciler.report.terminal import Tone, printable
 from reconciler.worker import Worker
 
 _BAR_WIDTH = 28
-_BAR_WIDTHS = (_BAR_WIDTH, 10, 0)  # the narrower, the more of them fit a line
+_GAP = "   "
+_NARROWEST, _WIDEST = 36, 90  # of one download, in columns
+_LEAST_BAR = 8  # with its brackets and blanks
 _BAR_EVERY_S = 0.2
 _MOVING = ("downloading", "verifying")
 _RATE_OVER_S = 10.0  # as short as a person waits for a rate to follow, as long as it is steady
@@ -44,6 +46,7 @@ class _Coming:
 
     def __init__(self, model: str, began: float) -> None:
         self.model, self.began = model, began
+        self.arrives = False  # else it is only read
         self._seen: deque[tuple[float, int]] = deque()
 
     def see(self, now: float, received_bytes: int) -> None:
@@ -81,9 +84,14 @@ class ProgressLine:
         )
         self._worker.start()
 
-    def close(self) -> None:
+    def close(self, *, interrupted: bool = False) -> None:
+        """Whoever interrupted it is told what stays of what has not come whole."""
         self._worker.close()
         self._screen.bar("")
+        names = sorted(printable(each.model) for each in self._coming.values() if each.arrives)
+        if interrupted and names:
+            text = "what was fetched is kept, and the next run goes on from there"
+            self._screen.say(f"{', '.join(names)}  {text}")
 
     @property
     def on_their_way(self) -> Collection[str]:
@@ -96,14 +104,16 @@ class ProgressLine:
             ended = self._coming.pop(source)
             if size := self._stored_bytes(source):
                 how = "downloaded" if hosts_of(source) else "copied into the store"
+                how = how if ended.arrives else "read where it lies"
                 text = f"{how}, {show_bytes(size)} in {span(now - ended.began)}"
                 self._screen.say(f"{printable(ended.model)}  {text}", Tone.GOOD)
         for download in moving:
             coming = self._coming.setdefault(download.source, _Coming(download.model, now))
             coming.see(now, download.received_bytes)
+            coming.arrives |= download.state == "downloading"
         columns = shutil.get_terminal_size().columns
         rates = {source: coming.bytes_a_second for source, coming in self._coming.items()}
-        self._screen.bar(progress_line(moving, now, columns, rates) if self._screen.live else "")
+        self._screen.bar(progress_line(moving, columns, rates) if self._screen.live else "")
 
 
 def asked_bar(done: int, total: int) -> str:
@@ -115,34 +125,38 @@ def asked_bar(done: int, total: int) -> str:
 
 
 def progress_line(
-    downloads: Sequence[DownloadProgress],
-    now: float,
-    columns: int,
-    rates: Mapping[str, float] = _NO_RATES,
+    downloads: Sequence[DownloadProgress], columns: int, rates: Mapping[str, float] = _NO_RATES
 ) -> str:
-    """All that are on their way, in the longest form that fits a line. `rates`: bytes a second, by
+    """All that are on their way, each with its share of a line. `rates`: bytes a second, by
     source."""
-    forms = ((_BAR_WIDTH, rates), *((width, {}) for width in _BAR_WIDTHS))
-    for width, shown in forms:
-        text = "   ".join(_bar(d, now, width, shown.get(d.source, 0.0)) for d in downloads)
-        if len(text) < columns:
-            return text
+    if not downloads:
+        return ""
+    each = (columns - 1 - len(_GAP) * (len(downloads) - 1)) // len(downloads)
+    if each >= _NARROWEST:
+        width = min(each, _WIDEST)
+        return _GAP.join(_bar(d, width, rates.get(d.source, 0.0)) for d in downloads)
     got = sum(download.received_bytes for download in downloads)
     totals = [download.total_bytes for download in downloads]
     of = "" if None in totals else f" of {show_bytes(sum(filter(None, totals)))}"
     return f"{len(downloads)} downloads, {show_bytes(got)}{of}"
 
 
-def _bar(download: DownloadProgress, now: float, width: int, bytes_a_second: float) -> str:
-    """How full it is, or, where the size is not known, that it moves."""
+def _bar(download: DownloadProgress, width: int, bytes_a_second: float) -> str:
+    """How full it is, how fast that goes and how long it will take; what has no room is left out,
+    the least needed first, and the end of a long name."""
     name, got, total = printable(download.model), download.received_bytes, download.total_bytes
-    rate = f", {show_bytes(int(bytes_a_second))}/s" if bytes_a_second else ""
+    rate = f"{show_bytes(int(bytes_a_second))}/s" if bytes_a_second else ""
     if not total:
-        at = int(now / _BAR_EVERY_S) % max(1, width - 3)
-        bar = f"[{'-' * at}###{'-' * (width - 3 - at)}] " if width else ""
-        return f"{name} {bar}{show_bytes(got)}{rate}"
-    filled = min(width, width * got // total)
-    bar = f"[{'#' * filled}{'-' * (width - filled)}] " if width else ""
-    share = min(100, 100 * got // total)
-    left = f", {span((total - got) / bytes_a_second)} left" if rate and got < total else ""
-    return f"{name} {bar}{share} %  {show_bytes(got)} of {show_bytes(total)}{rate}{left}"
+        return ", ".join(filter(None, (f"{name} {show_bytes(got)}", rate)))[:width]
+    from tqdm.std import tqdm
+
+    share = f"{min(100, 100 * got // total)} %"
+    left = span((total - got) / bytes_a_second) if rate and got < total else ""
+    whole = f"{share}  {show_bytes(got)} of {show_bytes(total)}"
+    last = f"{left} left" if left else ""
+    forms = [", ".join(filter(None, (first, rate, last))) for first in (whole, share)]
+    forms.append(" ".join(filter(None, (share, rate, left))))
+    text = next((t for t in forms if len(name) + len(t) + _LEAST_BAR <= width), forms[-1])
+    shown = name[: max(8, width - len(text) - _LEAST_BAR)].replace("{", "{{").replace("}", "}}")
+    form = f"{shown} [{{bar}}] {text}"
+    return str(tqdm.format_meter(got, total, 0, ncols=width, bar_format=form, ascii="-#"))

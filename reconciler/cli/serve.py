@@ -90,6 +90,7 @@ def serve(args: argparse.Namespace, service: ServeOptions) -> int:
             screen.say(_watching(source, args.stop_on_exit))
         progress = ProgressLine(screen, here.agent.store.downloads, here.agent.store.stored_bytes)
         alarm = threading.Timer(service.deadline_s or 0.0, wake.stop)
+        received: list[int] = []
         try:
             if service.deadline_s is not None:
                 alarm.start()
@@ -99,7 +100,7 @@ def serve(args: argparse.Namespace, service: ServeOptions) -> int:
                 return _follow(here.loop, source, args.watch, received)
         finally:
             alarm.cancel()
-            progress.close()
+            progress.close(interrupted=bool(received))
             running = here.agent.processes.snapshot()
             if args.stop_on_exit and running:
                 _say_stopping(screen, running)

@@ -6,6 +6,7 @@ import io
 import logging
 import os
 import pty
+import re
 import subprocess
 import sys
 from dataclasses import dataclass, replace
@@ -64,24 +65,32 @@ def test_what_a_person_is_told_is_broken_between_words(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("columns", [30, 60, 80, 110, 200])
 def test_no_progress_line_is_as_wide_as_the_terminal(columns: int) -> None:
-    assert len(progress_line(TWO, 0.0, columns)) < columns
+    assert len(progress_line(TWO, columns)) < columns
 
 
 def test_the_wider_the_terminal_the_more_a_progress_line_says() -> None:
-    wide, narrow = progress_line(TWO, 0.0, 200), progress_line(TWO, 0.0, 40)
+    wide, narrow = progress_line(TWO, 140), progress_line(TWO, 40)
 
-    assert "gemma-270m [#######---------------------] 25 %  60.0 MiB of 240 MiB   qwen" in wide
+    assert re.match(r"gemma-270m \[(#+)(-+)\] 25 %  60\.0 MiB of 240 MiB   qwen", wide)
     assert narrow == "2 downloads, 120 MiB"
 
 
 def test_a_progress_line_says_how_fast_and_how_long_where_there_is_room() -> None:
     rates = {TWO[0].source: 12.0 * MIB, TWO[1].source: 2.0 * MIB}
 
-    wide = progress_line(TWO, 0.0, 200, rates)
+    wide = progress_line(TWO, 160, rates)
 
     assert "60.0 MiB of 240 MiB, 12.0 MiB/s, 15 s left   qwen" in wide
     assert wide.endswith("60.0 MiB, 2.0 MiB/s")
-    assert progress_line(TWO, 0.0, 110, rates) == progress_line(TWO, 0.0, 110)
+
+
+def test_two_downloads_have_a_bar_a_rate_and_the_time_left_in_80_columns() -> None:
+    two = (Coming("qwen3-8b"), Coming("a-name-as-long-as-its-file-has-it-q4-k-m"))
+
+    line = progress_line(two, 80, dict.fromkeys((each.source for each in two), 12.0 * MIB))
+
+    assert len(line) < 80
+    assert len(re.findall(r"\[#+-+\] 25 % 12\.0 MiB/s 15 s", line)) == 2
 
 
 def test_a_download_that_is_done_leaves_a_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,6 +104,32 @@ def test_a_download_that_is_done_leaves_a_line(capsys: pytest.CaptureFixture[str
 
     assert "gemma-270m  downloaded, 240 MiB in " in (said := capsys.readouterr().err)
     assert "qwen" not in said
+
+
+def test_whoever_ends_a_download_is_told_what_is_kept(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    progress = ProgressLine(Screen(), lambda: TWO, lambda _: None)
+    wait_for(lambda: len(progress.on_their_way) == 2, "both are seen")
+
+    progress.close(interrupted=True)
+
+    told = "gemma-270m, qwen-coder-32b  what was fetched is kept, and the next run goes on"
+    assert told in capsys.readouterr().err
+
+
+def test_a_model_that_stays_where_it_lies_is_read_and_not_copied(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    coming = [replace(TWO[0], state="verifying", host="file:///models")]
+    progress = ProgressLine(Screen(), lambda: coming, lambda _: 240 * MIB)
+    wait_for(lambda: len(progress.on_their_way) == 1, "it is seen")
+
+    coming.clear()
+    wait_for(lambda: not progress.on_their_way, "it was read")
+    progress.close()
+
+    assert "gemma-270m  read where it lies, 240 MiB in " in capsys.readouterr().err
 
 
 def test_a_file_of_the_fleet_is_copied_and_not_downloaded(
