@@ -48,7 +48,7 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 	$(BIN)/shellcheck --external-sources .ci/run tests/ci/*.sh
-	$(BIN)/zizmor --offline --quiet .github
+	$(BIN)/zizmor --offline --quiet .github action.yml
 	$(BIN)/reconcile schema --chart deploy/chart --page docs/fields.md --check
 
 format: $(VENV)/.dev

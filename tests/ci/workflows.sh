@@ -22,7 +22,7 @@ main() {
 	[ -x "$program" ] || build "$(dirname "$program")"
 	if [ $# -eq 0 ]; then
 		"$program" -shellcheck "$VENV/bin/shellcheck"
-		"$VENV/bin/zizmor" --offline --quiet .github
+		"$VENV/bin/zizmor" --offline --quiet .github action.yml
 	else
 		"$program" -shellcheck "$VENV/bin/shellcheck" "$@"
 		"$VENV/bin/zizmor" --offline --quiet "$@"

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support import command_lines
+
 REPOSITORY = Path(__file__).parents[2]
 WORKFLOWS = {p.name: p for p in sorted((REPOSITORY / ".github/workflows").glob("*.yml"))}
 _ASK = "import tests.conftest; from hypothesis import settings; print(settings.default.derandomize)"
@@ -60,3 +62,21 @@ def test_actions_are_one_commit_each_with_their_version_beside_it() -> None:
     assert all(re.fullmatch(r"[0-9a-f]{40}", commit) for _, commit, _ in used)
     assert all(re.fullmatch(r" # v\d+\.\d+\.\d+", rest) for _, _, rest in used)
     assert len({name for name, _, _ in used}) == len({(n, c) for n, c, _ in used})
+
+
+def test_the_hook_of_pre_commit_is_a_command_line_that_is_there_for_files_of_a_fleet() -> None:
+    (hook,) = yaml.safe_load((REPOSITORY / ".pre-commit-hooks.yaml").read_text())
+
+    assert command_lines.read(hook["entry"])[0] == "reconcile validate"
+    assert hook["pass_filenames"] is False
+    files = ("chat.yaml", "a/b.yml", ".fleetignore", "a/.fleetignore", "tiny.gguf")
+    assert all(re.search(hook["files"], file) for file in files)
+    assert not re.search(hook["files"], "README.md")
+
+
+def test_the_example_has_the_workflow_of_the_page() -> None:
+    page = (REPOSITORY / "docs/github-actions.md").read_text()
+    (text,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    example = (REPOSITORY / "fleet-example/.github/workflows/fleet.yml").read_text()
+
+    assert yaml.safe_load(example) == yaml.safe_load(text)
