@@ -34,8 +34,9 @@ _SLOWEST_FETCH_S = 3600.0  # git may wait half an hour for its lock, and half an
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A document, and an ETag that changes with its content."""
+    """A document as JSON, and an ETag that changes with its content."""
 
+    state: wire.NodeState
     json: bytes
     etag: str
 
@@ -75,6 +76,10 @@ class Answers:
         if self._kept is None or not _same(self._kept[0], inputs):
             self._kept = (inputs, self._body(observed, seen, downloads))
         return self._kept[1]
+
+    def observed(self) -> Observation:
+        """This node now."""
+        return replace(self._board.observed or self._nothing, instances=self.instances())
 
     def instances(self) -> tuple[Instance, ...]:
         """Services that should run here, with their current state."""
@@ -148,7 +153,7 @@ class Answers:
         # the agent has stopped making passes.
         still = answer.model_copy(update={"observed_at": 0.0}) if self.is_alive() else answer
         tag = hashlib.sha256(_json(still)).hexdigest()[:32]
-        return Body(_json(answer), f'W/"{tag}"')
+        return Body(answer, _json(answer), f'W/"{tag}"')
 
 
 def live(

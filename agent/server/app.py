@@ -14,7 +14,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from agent.server.guard import MOST_BODY_BYTES, Access, Guard, error
+from agent.server.page import NodeDocuments
 from reconciler.http.rate_limit import RateLimitedWake
+from reconciler.page.site import Site
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,6 +53,7 @@ def make_app(
         Route("/healthz", node.healthz),
         Route("/readyz", node.readyz),
         Route("/metrics", node.metrics),
+        *Site(NodeDocuments(answers, board)).routes(),
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _as_json, Exception: _bug})
     return Guard(app, access)

@@ -35,6 +35,7 @@ class StateBoard(Listener):
         self._processes = processes
         self.feed = EventFeed()
         self.observed: Observation | None = None
+        self.planned: Pass | None = None
         self.plan: Plan | None = None
         self.wanted: tuple[Workload, ...] | None = None  # None: no revision yet
         self._is_lost = False  # the source
@@ -59,7 +60,7 @@ class StateBoard(Listener):
         if self.plan is None or plan.summary != self.plan.summary:
             self.feed.publish("plan", {"revision": plan.revision, "summary": plan.summary})
         self.wanted = planned.desired.assignment.workloads
-        self.plan = plan
+        self.planned, self.plan = planned, plan
 
     def on_applied(self, done: Pass) -> None:
         for outcome in done.outcomes:

@@ -72,6 +72,23 @@ def test_a_refused_revision_and_a_failed_download_are_in_the_state(node: ServedN
     assert_valid(state)
 
 
+def test_a_node_has_pages_that_run_nothing_from_elsewhere(node: ServedNode) -> None:
+    node.write({"big.yaml": service("big", "tiny", contextSize=2**27)})
+    wait_for(lambda: "default/big" in node.get("/").text, "what does not fit is on the page")
+
+    fleet, chat, plan = (node.get(p) for p in ("/", "/services/default/chat", "/plan"))
+    again = node.get("/", headers={"If-None-Match": fleet.headers["etag"]})
+    nobody = node.get("/services/default/nobody")
+
+    assert [page.status for page in (fleet, chat, plan, again, nobody)] == [200, 200, 200, 304, 404]
+    assert "MemoryFits" in fleet.text
+    assert "tiny, loaded" in chat.text
+    assert "InferenceService default/big" in plan.text
+    assert "default-src 'none'" in fleet.headers["content-security-policy"]
+    for file, kind in (("/page.css", "text/css"), ("/page.js", "text/javascript")):
+        assert node.get(file).headers["content-type"].startswith(kind)
+
+
 def test_before_the_first_revision_the_node_says_so(tmp_path: Path) -> None:
     with ServedNode.open(tmp_path, {"bad.yaml": service("bad", "nobody")}) as node:
         wait_for(lambda: "refused" in node.state_now()["revision"])

@@ -1,0 +1,42 @@
+"""What this node's page is made of: `status -o json` and `plan -o json` of this machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reconciler.agents.verdicts import verdicts_of
+from reconciler.loop.declared_services import declared_services
+from reconciler.page.values import Documents
+from reconciler.report.plan_json import plan_json
+from reconciler.report.status import Status, status_json
+
+if TYPE_CHECKING:
+    from agent.server.answer import Answers, Body
+    from agent.server.board import StateBoard
+    from reconciler.loop import Pass
+
+
+class NodeDocuments:
+    """Used by one thread. Made once for all that look, as long as nothing changes."""
+
+    def __init__(self, answers: Answers, board: StateBoard) -> None:
+        self._answers, self._board = answers, board
+        self._kept: tuple[Body, Pass | None, Documents] | None = None
+
+    def __call__(self) -> Documents:
+        body, planned = self._answers.state(), self._board.planned
+        kept = self._kept
+        if kept is None or kept[0] is not body or kept[1] is not planned:
+            kept = self._kept = (body, planned, self._documents(body, planned))
+        return kept[2]
+
+    def _documents(self, body: Body, planned: Pass | None) -> Documents:
+        state, target, observed = body.state, self._answers.target, self._answers.observed()
+        name = target.partition("/")[2]
+        if planned is None:
+            return Documents(name, status_json(Status(observed, states={target: state})), None)
+        verdicts = {target: verdicts_of(state)}
+        declared = declared_services(planned.desired, planned.plan, observed, verdicts, name)
+        revision = planned.desired.fleet.revision
+        status = Status(observed, declared, {target: state}, revision)
+        return Documents(name, status_json(status), plan_json(planned.plan))

@@ -1,0 +1,48 @@
+"""The page's documents as HTML. Every value is escaped by the library; a template that asks for
+what is not there is a bug, and ends in an error."""
+
+from __future__ import annotations
+
+import functools
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+
+from reconciler.api.quantity import show_bytes
+from reconciler.page import values
+from reconciler.report.terminal import printable
+
+
+def page(name: str, documents: values.Documents, **more: values.Document) -> str:
+    """One of `templates/`, of these documents."""
+    template = _environment().get_template(f"{name}.html")
+    return template.render(
+        title=documents.title, status=documents.status, plan=documents.plan, here=name, **more
+    )
+
+
+def error_page(title: str, message: str) -> str:
+    return _environment().get_template("error.html").render(title=title, message=message, here="")
+
+
+@functools.cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("reconciler.page"),
+        autoescape=select_autoescape(),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "bytes": lambda count: "?" if count is None else show_bytes(count),
+        "label": values.label,
+        "link": values.service_link,
+        "plain": lambda text: "\n".join(map(printable, str(text).split("\n"))),
+        "short": lambda revision: str(revision)[:7],
+    }
+    environment.globals |= {
+        "bars": values.bars,
+        "troubles": values.troubles,
+        "changes_by_target": values.changes_by_target,
+    }
+    return environment

@@ -1,0 +1,154 @@
+"""What the page shows, from the documents of `status -o json` and `plan -o json`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from reconciler.report.status import MEANT
+
+Document = Mapping[str, Any]
+
+
+class Documents(NamedTuple):
+    """`title` names whose they are. No plan: no revision was followed yet."""
+
+    title: str
+    status: Document
+    plan: Document | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Something that a person should look at. `link`: the page of the service, where it is one."""
+
+    title: str
+    reason: str
+    message: str
+    link: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A part of a bar: from where, how wide, in thousandths of the whole."""
+
+    kind: str
+    start: float
+    width: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """The memory of one pool. `after_bytes`: what our services take once the plan is applied, where
+    it changes that."""
+
+    name: str
+    used_bytes: int | None
+    budget_bytes: int | None
+    others_bytes: int
+    after_bytes: int | None
+    segments: tuple[Segment, ...]
+
+
+def label(ref: Document) -> str:
+    return f"{ref['namespace']}/{ref['name']}" if ref.get("namespace") else str(ref["name"])
+
+
+def service_link(ref: Document) -> str:
+    return f"/services/{ref['namespace']}/{ref['name']}"
+
+
+def troubles(status: Document, plan: Document | None) -> tuple[Trouble, ...]:
+    """What is blocked, waiting or failing: the nodes first, as their services follow from them."""
+    return (*_of_nodes(status), *_of_services(status), *_of_plan(status, plan))
+
+
+def bars(node: Document, plan: Document | None) -> tuple[Bar, ...]:
+    """A node's pools, in its order."""
+    after = _after(plan, node["target"])
+    return tuple(_bar(pool, after.get(pool["name"])) for pool in node["pools"])
+
+
+def changes_by_target(plan: Document) -> Mapping[str, list[Document]]:
+    """In the plan's order."""
+    by_target: dict[str, list[Document]] = {}
+    for change in plan["changes"]:
+        by_target.setdefault(change["target"], []).append(change)
+    return by_target
+
+
+def service_of(status: Document, namespace: str, name: str) -> Document | None:
+    """None: nothing is known of one by that name."""
+    for service in status["services"]:
+        if (service["ref"]["namespace"], service["ref"]["name"]) == (namespace, name):
+            document: Document = service
+            return document
+    return None
+
+
+def _of_nodes(status: Document) -> Iterator[Trouble]:
+    for node in status["nodes"]:
+        revision = node["revision"] or {}
+        if not node["reachable"]:
+            yield Trouble(node["target"], "NotReachable", node["message"])
+        if revision.get("refused"):
+            problems = "\n".join(revision["problems"])
+            yield Trouble(node["target"], f"refused {revision['refused'][:7]}", problems)
+        elif revision.get("held"):
+            yield Trouble(node["target"], "Held", revision["held"])
+        if lost := revision.get("lost"):
+            yield Trouble(node["target"], "SourceLost", lost["message"])
+
+
+def _of_services(status: Document) -> Iterator[Trouble]:
+    for service in status["services"]:
+        ref, waiting = service["ref"], [p for p in service["placements"] if p["pending"]]
+        if not service["ready"] and service["reason"] not in MEANT:
+            reason, message = service["reason"], service["message"]
+            yield Trouble(label(ref), reason, message, service_link(ref))
+        for placement in waiting:
+            waits = placement["pending"]
+            yield Trouble(label(ref), waits["reason"], waits["message"], service_link(ref))
+
+
+def _of_plan(status: Document, plan: Document | None) -> Iterator[Trouble]:
+    """What the plan holds back, and no service says."""
+    reported = {(label(s["ref"]), s["reason"]) for s in status["services"]}
+    for item in plan["blocked"] if plan else ():
+        ref, reason = item["ref"], item["reason"]
+        if all((label(one), reason) in reported for one in item["holds"] or [ref]):
+            continue
+        held = ", ".join(label(one) for one in item["holds"])
+        message = f"{item['message']}; holds {held}" if held else item["message"]
+        yield Trouble(f"{ref['kind']} {label(ref)}", reason, message)
+
+
+def _after(plan: Document | None, target: str) -> Mapping[str, int]:
+    """What our services take of each pool when all changes of a plan are applied."""
+    after: dict[str, int] = {}
+    for change in changes_by_target(plan).get(target, ()) if plan else ():
+        for memory in change["impact"]["memory"]:
+            if memory["afterBytes"] is not None:
+                after[memory["pool"]] = memory["afterBytes"]
+    return after
+
+
+def _bar(pool: Document, after: int | None) -> Bar:
+    used, budget = pool["usedBytes"], pool["budgetBytes"]
+    others = pool["usedByOthersBytes"] or 0
+    after = None if after == used else after
+    largest = max(used or 0, after or 0)
+    whole = max(budget or 0, largest) + others
+    parts = [("used", min(used or 0, largest)), ("planned", max(0, largest - (used or 0)))]
+    parts += [("free", whole - others - largest), ("others", others)]
+    return Bar(pool["name"], used, budget, others, after, tuple(_segments(parts, whole)))
+
+
+def _segments(parts: Iterable[tuple[str, int]], whole: int) -> Iterator[Segment]:
+    start = 0.0
+    for kind, count in parts:
+        width = 1000 * count / whole if whole else 0.0
+        if width > 0:
+            yield Segment(kind, round(start, 1), round(width, 1))
+        start += width
