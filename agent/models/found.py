@@ -179,7 +179,7 @@ PROGRAMS = (
         _repositories,
     ),
     Program(
-        "llama.cpp",
+        "llama.cpp's cache",
         (
             "$LLAMA_CACHE",
             "$XDG_CACHE_HOME/llama.cpp",

@@ -87,10 +87,10 @@ def choose(args: argparse.Namespace, machine: Machine) -> Weights | None:
 def _say_without_engine(args: argparse.Namespace) -> None:
     from agent.engines.engine import find_engine
     from reconciler.api.errors import EngineError
-    from reconciler.runtimes import RUNTIMES
+    from reconciler.runtimes import DEFAULT_RUNTIME, RUNTIMES
 
     try:
-        find_engine(RUNTIMES["llama-server"], programs_of(args))
+        find_engine(RUNTIMES[DEFAULT_RUNTIME], programs_of(args))
     except EngineError as error:
         tell(f"warning: {error}")
 
