@@ -703,12 +703,15 @@ def test_a_locale_that_cannot_say_a_name_gets_it_escaped(tmp_path: Path) -> None
     assert done.stderr == b""
 
 
-def test_a_closed_output_is_no_bug(fleet: Path) -> None:
-    command = f"{sys.executable} -m reconciler validate -C {fleet} >&-"
+@pytest.mark.parametrize(
+    ("words", "code"), [("validate -C {} >&-", 0), ("ask none - -C {} <&-", 64)]
+)
+def test_a_closed_stream_is_no_bug(words: str, code: int, fleet: Path) -> None:
+    command = f"{sys.executable} -m reconciler {words.format(fleet)}"
 
     done = subprocess.run(["bash", "-c", command], capture_output=True)
 
-    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.returncode == code, done.stderr
 
 
 def test_watch_follows_folders_only(
