@@ -55,7 +55,27 @@ class EditedFleet:
         """`services/chat.yaml:12` of a declared object."""
         return f"{self.loaded.origins[ref].path}:{self.loaded.line(ref, field)}"
 
-    def must_declare(self, ref: ObjectRef) -> None:
+    def meant(self, name: str, *, kind: str | None = None) -> ObjectRef:
+        """What a person calls so: without a namespace also the only one of that name. `kind` is
+        the one that a command is for. Raises UsageError."""
+        from reconciler.cli.explain import parse_ref
+
+        ref = parse_ref(name)
+        if kind not in (None, ref.kind):
+            raise UsageError(f"{ref}: this is for objects of kind {kind} alone")
+        if "/" not in name and ref not in self.loaded.origins:
+            others = [
+                other
+                for other in self.loaded.origins
+                if other.name == name and kind in (None, other.kind)
+            ]
+            if len(others) > 1:
+                raise UsageError(f"{name}: say which of {', '.join(map(str, sorted(others)))}")
+            ref = others[0] if others else ref
+        self._must_declare(ref)
+        return ref
+
+    def _must_declare(self, ref: ObjectRef) -> None:
         """Raises UsageError, also where two documents declare it."""
         from reconciler.source.suggest import did_you_mean
 

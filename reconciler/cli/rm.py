@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Collection, Iterator
 
-from reconciler.api.errors import UsageError
 from reconciler.api.meta import ObjectRef
 from reconciler.cli.edited import EditedFleet, add_edit_options, change
 from reconciler.cli.options import check_output
@@ -35,26 +34,12 @@ def run(args: argparse.Namespace) -> int:
     """Exit 0 written, 3 where others refer to it. Raises UsageError, SourceError, InvalidFleet."""
     check_output(args, "text")
     fleet = EditedFleet.read(args)
-    refs = {_meant(fleet, name) for name in args.names}
+    refs = {fleet.meant(name) for name in args.names}
     if needed := sorted(_referring(fleet, refs)):
         tell("\n".join(printable(line) for line in (*needed, "Nothing was removed.")))
         return Exit.BLOCKED
     removed = ", ".join(sorted(_short(ref) for ref in refs))
     return change(args, fleet, _without(fleet, refs), f"Remove {removed}")
-
-
-def _meant(fleet: EditedFleet, name: str) -> ObjectRef:
-    """Raises UsageError."""
-    from reconciler.cli.explain import parse_ref
-
-    ref = parse_ref(name)
-    if "/" not in name and ref not in fleet.loaded.origins:
-        others = [other for other in fleet.loaded.origins if other.name == name]
-        if len(others) > 1:
-            raise UsageError(f"{name}: say which of {', '.join(map(str, sorted(others)))}")
-        ref = others[0] if others else ref
-    fleet.must_declare(ref)
-    return ref
 
 
 def _referring(fleet: EditedFleet, refs: Collection[ObjectRef]) -> Iterator[str]:

@@ -20,7 +20,9 @@ EXAMPLES = {
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("names", nargs="+", metavar="NAME", help="NAME or NAMESPACE/NAME")
+    parser.add_argument(
+        "names", nargs="+", metavar="NAME", help="NAME of a service, or NAMESPACE/NAME"
+    )
     add_edit_options(parser)
 
 
@@ -33,14 +35,13 @@ def switch(args: argparse.Namespace, *, on: bool) -> int:
     """Write whether services are suspended."""
     check_output(args, "text")
     from reconciler.api.inferenceservice import InferenceService
-    from reconciler.api.meta import service_ref
     from reconciler.source.edit import NotEditable, with_switch
 
     fleet = EditedFleet.read(args)
     word = "suspended" if on else "not suspended"
     edited: dict[str, bytes | None] = {}
-    for ref in dict.fromkeys(map(service_ref, args.names)):
-        fleet.must_declare(ref)
+    already: dict[str, None] = {}
+    for ref in dict.fromkeys(fleet.meant(name, kind="InferenceService") for name in args.names):
         service = fleet.loaded.standing.get(InferenceService, ref)
         assert service is not None, "it is declared"
         if not on and service.spec.replicas == 0:
@@ -50,6 +51,7 @@ def switch(args: argparse.Namespace, *, on: bool) -> int:
             )
         if service.spec.suspend == on:
             tell(f"{fleet.place(ref, 'spec.suspend')}: {ref.label} is {word} already")
+            already[fleet.loaded.origins[ref].path] = None
             continue
         origin = fleet.loaded.origins[ref]
         data = edited.get(origin.path) or fleet.files[origin.path]
@@ -57,6 +59,12 @@ def switch(args: argparse.Namespace, *, on: bool) -> int:
             edited[origin.path] = with_switch(data, origin.document, "suspend", on=on)
         except NotEditable as error:
             raise fleet.by_hand(ref) from error
+    if already and (args.commit or args.push) and not args.dry_run:
+        # Written before and never committed: exit 0 would say that it is.
+        from reconciler.source import committing
+
+        paths = tuple(already)
+        committing.check(fleet.root, paths, push=args.push, edited=paths)
     if not edited:
         return Exit.OK
     verb = "Suspend" if on else "Resume"

@@ -96,6 +96,11 @@ def test_of_a_file_with_two_documents_one_goes_and_with_the_last_the_file(desk: 
     [
         ("suspend chatt", 'no such object (did you mean "InferenceService/default/chat"?)'),
         ("rm model/nope", "no such object"),
+        (
+            "suspend fleetnode/mac",
+            "FleetNode/mac: this is for objects of kind InferenceService alone",
+        ),
+        ("resume gemma", "InferenceService/default/gemma: the fleet declares no such object"),
         ("resume none", "none.yaml:6 spec.replicas: 0 stops default/none too"),
         ("suspend shared", "only its author can change safely"),
         ("rm twice", "is declared at twice.yaml:1 and at twice.yaml:7"),
@@ -120,13 +125,25 @@ def test_what_cannot_be_edited_is_said_and_nothing_is_written(
     assert desk.files() == before
 
 
-def test_a_dry_run_prints_the_change_and_writes_nothing(desk: Desk) -> None:
+@pytest.mark.parametrize(
+    ("words", "change"),
+    [
+        ("rm other", ("--- a/other.yaml", "+++ /dev/null")),
+        ("suspend far", ("--- a/far.yaml", "+++ b/far.yaml")),  # the only one of that name
+        ("suspend inferenceservice/other", ("--- a/other.yaml", "+++ b/other.yaml")),
+    ],
+)
+def test_a_dry_run_prints_the_change_and_writes_nothing(
+    words: str, change: tuple[str, str], desk: Desk
+) -> None:
+    far = service("far").replace("  name: far", "  name: far\n  namespace: away")
+    write_fleet(desk.root, {"far.yaml": far})
     before = desk.files()
 
-    code, out, _ = desk.type("rm", "other", "--dry-run")
+    code, out, err = desk.type(*words.split(), "--dry-run")
 
-    assert code == 0
-    assert out.splitlines()[:2] == ["--- a/other.yaml", "+++ /dev/null"]
+    assert code == 0, err
+    assert tuple(out.splitlines()[:2]) == change
     assert desk.files() == before
 
 
@@ -141,9 +158,12 @@ def test_a_commit_has_the_edit_and_never_what_a_person_left_in_the_same_file(
     repo.write("both.yaml", f"{TOGETHER}# half a thought\n")
 
     refused = at.type("suspend", "chat", "--commit")
+    assert at.type("suspend", "chat")[0] == 0  # and what that wrote is a change as well
+    already = at.type("suspend", "chat", "--commit")
     code, _, err = at.type("rm", "other", "--commit")
 
-    assert (refused[0], code) == (64, 0), err
-    assert "both.yaml: has changes that are not committed" in refused[2]
+    assert (refused[0], already[0], code) == (64, 64, 0), err
+    for each in (refused, already):
+        assert "both.yaml: has changes that are not committed" in each[2]
     changed = repo.git("show", "--name-status", "--format=%an: %s", "HEAD").splitlines()
     assert changed == ["Ada: Remove other", "", "D\tother.yaml"]
