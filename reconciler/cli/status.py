@@ -83,9 +83,8 @@ def _show(args: argparse.Namespace, at: Inspection) -> int:
 
 def exit_code(status: Status, *, allow_unreachable: bool) -> int:
     """3 where something that should run does not answer, a whole node among it, or stays otherwise
-    than declared. A machine that left the fleet need not answer."""
-    targets = status.observed.targets.items()
-    silent = {target for target, state in targets if not state.reachable} - status.left
+    than declared."""
+    silent = status.silent
     if silent and not allow_unreachable:
         return Exit.BLOCKED
     ready = {(i.target, i.ref) for i in status.observed.instances if i.ready}

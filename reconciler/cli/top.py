@@ -36,7 +36,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Exit 0; 3 where there is no revision to look at nodes by; 130 after a signal."""
+    """Exit 0; 3 where there is no revision to look at nodes by, or one of them gave no answer; 130
+    after a signal."""
     check_output(args, "text")
     from reconciler.cli.fleet import open_planned
     from reconciler.cli.inspection import open_inspection
@@ -47,8 +48,9 @@ def run(args: argparse.Namespace) -> int:
             return Exit.BLOCKED
         if sys.stdout.isatty() and not args.once:
             return _live(args, at)
-        sys.stdout.write(top_text(_seen(args, at), view_of(sys.stdout)))
-    return Exit.OK
+        status = _seen(args, at)
+        sys.stdout.write(top_text(status, view_of(sys.stdout)))
+    return Exit.BLOCKED if status.silent and not args.allow_unreachable else Exit.OK
 
 
 def _live(args: argparse.Namespace, at: Inspection) -> int:

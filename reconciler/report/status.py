@@ -96,6 +96,12 @@ class Status:
         return reported.requests_in_flight if reported else None
 
     @property
+    def silent(self) -> set[str]:
+        """Targets that gave no answer. A machine that left the fleet need not."""
+        targets = self.observed.targets.items()
+        return {target for target, state in targets if not state.reachable} - self.left
+
+    @property
     def refs(self) -> set[ObjectRef]:
         """What there is to say something of."""
         refs = {i.ref for i in self.observed.instances}
