@@ -227,7 +227,7 @@ def test_a_download_on_a_terminal_has_a_progress_bar(machine: Machine, fleet: Fl
         fleet.push_service("slow", "slow")
 
         with _terminal(machine, "-C", fleet.url, "--local") as terminal:
-            terminal.wait_shown("slow [#---------------------------] 6 %")
+            terminal.wait_shown("] 6 %  64 KiB of 1.0 MiB")
             terminal.process.send_signal(signal.SIGTERM)
             assert terminal.process.wait(timeout=PATIENCE_S) == 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -189,6 +190,14 @@ def _restored(copy: Path, state: Path) -> None:
     copy.rename(state)
 
 
+def _stop(machine: Machine, pid: int) -> None:
+    """Between two fetches: in the middle of one it would keep everybody from the clone."""
+    (lock,) = machine.root.glob("cache/fleet-reconciler/git/*.flock")
+    with lock.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        os.kill(pid, signal.SIGSTOP)
+
+
 @pytest.mark.parametrize("harm", [_gone, _emptied, _restored])
 def test_a_live_agent_writes_its_lost_state_directory_again_and_nobody_else_is_let_in(
     machine: Machine, tmp_path: Path, tiny: Path, harm: Callable[[Path, Path], None]
@@ -206,7 +215,7 @@ def test_a_live_agent_writes_its_lost_state_directory_again_and_nobody_else_is_l
     key = (machine.state / "api-key").read_text()
 
     with asking(before.endpoint) as seen:
-        os.kill(agent.pid, signal.SIGSTOP)  # so that it cannot have noticed yet
+        _stop(machine, agent.pid)  # so that it cannot have noticed yet
         harm(machine.root / "copy", machine.state)
         refused = machine.reconcile("-C", fleet.url, "--once", "--local")
         shown = machine.agent("status")
