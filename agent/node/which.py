@@ -11,6 +11,7 @@ from reconciler.api.errors import InvalidFleet, ReconcilerError, UsageError
 from reconciler.api.fleetnode import FleetNode
 from reconciler.fleet.fleet import Fleet
 from reconciler.loop.journal import SourceJournal
+from reconciler.loop.revisions import no_fleet_at
 from reconciler.source.checkout import Source
 from reconciler.source.history import PeekedHistory
 from reconciler.source.load import Reader
@@ -52,7 +53,10 @@ def which_node(
     it."""
     before = remembered_node(root)
     try:
-        return choose_node(_newest_fleet(source, journal, read), given)
+        fleet = _newest_fleet(source, journal, read)
+        if not fleet.objects:
+            raise UsageError(no_fleet_at(source))
+        return choose_node(fleet, given)
     except ReconcilerError as error:
         known = given or before
         if known is None or (isinstance(error, UsageError) and known != before):

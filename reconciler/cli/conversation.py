@@ -95,10 +95,12 @@ class _Asking:
     def answer(self) -> Iterator[str]:
         """The pieces of the next answer; what came of it is part of the conversation."""
         began, first, pieces, tokens = time.monotonic(), None, list[str](), 0
+        measured: float | None = None
         try:
             for event in self._events():
                 if isinstance(usage := event.get("usage"), dict):
                     tokens = int(usage.get("completion_tokens") or 0)
+                measured = _engines_own_rate(event) or measured
                 if piece := _piece(event):
                     first = first or time.monotonic()
                     pieces.append(piece)
@@ -109,7 +111,8 @@ class _Asking:
                 self.first_s = first - began
                 writing_s = time.monotonic() - first
                 count = (tokens or len(pieces)) - 1
-                self.tokens_per_second = count / writing_s if writing_s > 0 and count > 0 else None
+                ours = count / writing_s if writing_s > 0 and count > 0 else None
+                self.tokens_per_second = measured or ours
 
     def _events(self) -> Iterator[dict[str, Any]]:
         body: dict[str, Any] = {"model": self.model, "stream_options": {"include_usage": True}}
@@ -119,6 +122,13 @@ class _Asking:
             return self.client.stream(CHAT.path, {**body, "messages": self.messages})
         prompt = "\n".join(str(message["content"]) for message in self.messages)
         return self.client.stream(COMPLETIONS.path, {**body, "prompt": prompt})
+
+
+def _engines_own_rate(event: dict[str, Any]) -> float | None:
+    """What llama.cpp says with the last event. What we see may have come in one go."""
+    timings = event.get("timings")
+    rate = timings.get("predicted_per_second") if isinstance(timings, dict) else None
+    return float(rate) if isinstance(rate, int | float) else None
 
 
 def _piece(event: dict[str, Any]) -> str:

@@ -16,6 +16,7 @@ from reconciler.loop.interfaces import Following, Journal
 from reconciler.loop.listener import Listener
 from reconciler.loop.steps import Steps
 from reconciler.loop.wake import Wake
+from reconciler.source.address import redact_url
 from reconciler.source.checkout import Checkout, OnDisk, Source
 from reconciler.source.load import Loaded
 from reconciler.source.slice import foreign
@@ -249,7 +250,11 @@ class Revisions:
     def _hold_reason(self, loaded: Loaded) -> str | None:
         assert loaded.fleet is not None, "only valid revisions may be held"
         before = self.journal.before
-        return _declares_nothing(loaded.fleet) or self.steps.gate.hold_reason(loaded.fleet, before)
+        if not loaded.fleet.objects:  # a wrong folder or branch is likelier than a fleet's end
+            if before.revision is None:
+                return no_fleet_at(self.source)
+            return f"{loaded.fleet.revision[:12]} holds no fleet document: held, as it runs"
+        return self.steps.gate.hold_reason(loaded.fleet, before)
 
     def _say_foreign(self, loaded: Loaded) -> None:
         notes = foreign(loaded)
@@ -261,8 +266,9 @@ class Revisions:
         self._reported = notes
 
 
-def _declares_nothing(fleet: Fleet) -> str | None:
-    """A wrong folder or branch is likelier than a fleet that is to end."""
-    if fleet.objects:
-        return None
-    return f"{fleet.revision[:12]} holds no fleet document: held, as it runs"
+def no_fleet_at(source: Source) -> str:
+    """For people whose folder or repository has no document of ours, and never had."""
+    return (
+        f"{redact_url(source.location)} holds no fleet document: is it the right folder, branch and"
+        " --path? `reconcile init` writes a first fleet"
+    )

@@ -619,4 +619,5 @@ def test_a_source_without_any_document_is_held(tmp_path: Path) -> None:
 
     assert loop.desired is None
     assert loop.held is not None
-    assert "holds no fleet document" in loop.held
+    assert f"{tmp_path} holds no fleet document" in loop.held
+    assert "`reconcile init` writes a first fleet" in loop.held
