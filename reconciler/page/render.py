@@ -4,6 +4,7 @@ what is not there is a bug, and ends in an error."""
 from __future__ import annotations
 
 import functools
+import json
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
@@ -38,6 +39,7 @@ def _environment() -> Environment:
         "label": values.label,
         "link": values.service_link,
         "plain": lambda text: "\n".join(map(printable, str(text).split("\n"))),
+        "value": lambda value: json.dumps(value, ensure_ascii=False),
         "short": lambda revision: str(revision)[:7],
     }
     environment.globals |= {
