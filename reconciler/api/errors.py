@@ -13,7 +13,8 @@
     ├── EngineError             no program on this machine can run the workload
     ├── ApplyError              one change could not be carried out; the others go on
     ├── BenchmarkError          nothing could be measured, or what was is not to be used
-    ├── AgentError              a node's agent gives no answer that can be used
+    ├── NoAnswer                who was asked says nothing that can be used (exit 3)
+    │   └── AgentError          a node's agent does: what it runs is unknown
     ├── ForgeError              a comment cannot be written on a forge
     └── StateError              the state directory cannot be used (locked, unreadable)
 
@@ -107,7 +108,11 @@ class ApplyError(ReconcilerError):
         self.message = message
 
 
-class AgentError(ReconcilerError):
+class NoAnswer(ReconcilerError):
+    """Who was asked, a node or a cluster, says nothing that can be used."""
+
+
+class AgentError(NoAnswer):
     """A node's agent gives no answer that can be used: what it runs is unknown."""
 
 

@@ -53,6 +53,7 @@ def run(args: argparse.Namespace) -> int:
     """Exit 0 answered, 1 it refused or fell silent, 3 it is not ready."""
     check_output(args, "text", "json")
     from reconciler.cli import conversation, local
+    from reconciler.cli.clusters import must_be_named_by
     from reconciler.cli.fleet import open_planned
     from reconciler.cli.inspection import open_inspection
 
@@ -60,8 +61,9 @@ def run(args: argparse.Namespace) -> int:
     picture = conversation.picture(args.image) if args.image else None
     source = open_planned(args)
     with open_inspection(args, source) as at:
-        if at.fetch() is None:  # the reason was said
+        if (desired := at.fetch()) is None:  # the reason was said
             return Exit.BLOCKED
+        must_be_named_by(desired.fleet, args)
         from_here = Reach(at.node or local.this_node(args, source), _clusters(at))
         instance = _ready(args, at, from_here)
         if instance is None:

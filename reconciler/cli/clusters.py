@@ -88,6 +88,21 @@ def in_given_cluster(args: argparse.Namespace) -> Callable[[Fleet], Fleet]:
     return overrides
 
 
+def must_be_named_by(fleet: Fleet, args: argparse.Namespace) -> None:
+    """For a command that looks for one of the fleet's services. Raises UsageError: a --cluster is
+    none of the fleet's."""
+    from reconciler.api.fleetnode import FleetNode
+
+    pools = [node.spec.kubernetes for node in fleet.all(FleetNode)]
+    known = sorted({pool.cluster for pool in pools if pool is not None and pool.cluster})
+    for named in clusters_of(args):
+        if named.name not in known and not args.fleet.startswith(_SCHEME):
+            there = ", ".join(known) or "none"
+            raise UsageError(
+                f"--cluster {named.name}: no FleetNode is of that cluster; there is {there}"
+            )
+
+
 def must_have_name(fleet: Fleet) -> str:
     """The Fleet's name: what we own in a cluster is known by it. Raises UsageError: there is
     none."""

@@ -40,7 +40,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Exit 0; 1 where an agent cannot be asked; 3 without one; 130 when followed until a
+    """Exit 0; 3 where an agent gives no answer, or there is none; 130 when followed until a
     signal."""
     check_output(args, "text", "json")
     from reconciler.cli import local
@@ -103,7 +103,7 @@ def _print(args: argparse.Namespace, clients: Mapping[str, AgentClient]) -> int:
         match answers.get(name, f"node {name}: no answer within {_TOGETHER_S:g} s"):
             case str() as why:
                 tell(printable(why))
-                code = Exit.FAILED
+                code = Exit.BLOCKED
             case kept:
                 events += ((_at(event), name, event) for event in kept)
     longest = max(map(len, clients))
@@ -111,7 +111,7 @@ def _print(args: argparse.Namespace, clients: Mapping[str, AgentClient]) -> int:
         is_text = args.output == "text" and len(clients) > 1
         before = f"{name:<{longest}}  " if is_text else ""
         sys.stdout.write(f"{before}{_line(args, name)(event)}\n")
-    return code
+    return Exit.OK if args.allow_unreachable else code
 
 
 def _line(args: argparse.Namespace, node: str) -> Callable[[AgentEvent], str]:

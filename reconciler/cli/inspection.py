@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from reconciler.api.errors import InvalidFleet, SourceError
+from reconciler.api.errors import InvalidFleet, SourceError, UsageError
 from reconciler.api.problem import Problem
 from reconciler.cli import local
 from reconciler.cli.fleet import errors_of, journal_of, reader_of
@@ -108,6 +108,8 @@ def open_inspection(
     named. `headers`: what is known of models that are not fetched yet. Raises UsageError,
     SourceError, InvalidFleet, AccessError."""
     if args.local is not None:
+        if args.cluster:
+            raise UsageError("--local is about this machine alone: leave --cluster out")
         yield inspect_node(args, source, confirmed, headers)
         return
     with _everywhere(args, source, confirmed, headers) as inspection:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from threading import Event
 from typing import TYPE_CHECKING
 
-from reconciler.api.errors import UsageError
+from reconciler.api.errors import NoAnswer, UsageError
 from reconciler.cli import local
 from reconciler.cli.options import add_agent_options, add_local_options, check_output
 from reconciler.console.edge import Exit, tell
@@ -43,10 +43,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Exit 0; 1 where a log cannot be read; 3 where there is none; 130 when followed until a
-    signal. Raises UsageError."""
+    """Exit 0; 1 where a log cannot be read; 3 where there is none, or a node or a cluster gave no
+    answer; 130 when followed until a signal. Raises UsageError."""
     check_output(args, "text")
     from reconciler.api.meta import service_ref
+    from reconciler.cli.clusters import must_be_named_by
     from reconciler.cli.fleet import open_planned
     from reconciler.cli.inspection import open_inspection
     from reconciler.console.logview import show
@@ -54,21 +55,31 @@ def run(args: argparse.Namespace) -> int:
     ref, query = service_ref(args.name), _of_pods(args)
     source = open_planned(args)
     with open_inspection(args, source) as at:
-        if at.fetch() is None:  # the reason was said
+        if (desired := at.fetch()) is None:  # the reason was said
             return Exit.BLOCKED
-        sources = dict(_in_pods(at, ref, query))
-        sources |= _on_nodes(args, at, ref, at.node or local.this_node(args, source))
-        if not sources:
+        must_be_named_by(desired.fleet, args)
+        targets = _targets_of(at, ref)
+        nodes = [name for kind, name in targets if kind == "node"]
+        sources = dict(_on_nodes(args, at, ref, nodes, at.node or local.this_node(args, source)))
+        in_pods = _Pods(at, ref, query) if at.together else None
+        is_followed = "follow" in query and any(kind == "cluster" for kind, _ in targets)
+        try:
+            sources |= (in_pods.begun() if is_followed else in_pods.there()) if in_pods else {}
+        except NoAnswer as error:
+            tell(printable(str(error)))
+            if not is_followed:
+                return Exit.BLOCKED
+        if not sources and not is_followed:
             tell(printable(f"{ref.label}: no log, it was not started; see `reconcile status`"))
             return Exit.BLOCKED
-        return show(sources)
+        code = show(sources, later=in_pods.begun if in_pods and is_followed else None)
+    return Exit.OK if code == Exit.BLOCKED and args.allow_unreachable else code
 
 
 def _on_nodes(
-    args: argparse.Namespace, at: Inspection, ref: ObjectRef, here: str | None
+    args: argparse.Namespace, at: Inspection, ref: ObjectRef, nodes: list[str], here: str | None
 ) -> Iterator[tuple[str, LogSource]]:
-    """Where it runs, or should; this machine is node `here`. Raises UsageError."""
-    nodes = _nodes_of(at, ref)
+    """This machine is node `here`. Raises UsageError."""
     if nodes and args.since:
         raise UsageError(
             f"--since: {ref.label} runs on node {', '.join(nodes)}, where an engine's lines have no"
@@ -85,8 +96,9 @@ def _on_nodes(
             tell(printable(f"node {node}: its FleetNode states no spec.agent.url: ask there"))
 
 
-def _nodes_of(at: Inspection, ref: ObjectRef) -> list[str]:
-    """Raises UsageError: the fleet knows no such service."""
+def _targets_of(at: Inspection, ref: ObjectRef) -> list[tuple[str, str]]:
+    """Where it runs, or should: `node` or `cluster`, and its name. Raises UsageError: the fleet
+    knows no such service."""
     from reconciler.cli.observed_status import observe_status
     from reconciler.source.suggest import did_you_mean
 
@@ -99,7 +111,7 @@ def _nodes_of(at: Inspection, ref: ObjectRef) -> list[str]:
         )
     targets = {i.target for i in status.of(ref)}
     targets |= {d.target for d in status.declared if d.ref == ref and d.target}
-    return sorted(t.removeprefix("node/") for t in targets if t.startswith("node/"))
+    return [(kind, name) for kind, _, name in (each.partition("/") for each in sorted(targets))]
 
 
 def _of_pods(args: argparse.Namespace) -> dict[str, str]:
@@ -116,16 +128,25 @@ def _of_pods(args: argparse.Namespace) -> dict[str, str]:
     return query | ({"follow": "true"} if args.follow and not args.previous else {})
 
 
-def _in_pods(
-    at: Inspection, ref: ObjectRef, query: dict[str, str]
-) -> Iterator[tuple[str, LogSource]]:
-    if at.together is None:
-        return
-    from reconciler.kube.running.pod_log import pod_logs
+class _Pods:
+    """The service's pods in all clusters that are looked at, by `CLUSTER/POD`."""
 
-    for cluster in at.together.clusters:
-        for name, log in pod_logs(cluster.api, ref, query):
-            yield f"{cluster.name}/{name}", log
+    def __init__(self, at: Inspection, ref: ObjectRef, query: dict[str, str]) -> None:
+        from reconciler.kube.running.pod_log import ServicePods
+
+        assert at.together is not None, "clusters are looked at"
+        apis = (cluster.api for cluster in at.together.clusters)
+        self._pods = {api.name: ServicePods(api, ref, query) for api in apis}
+
+    def there(self) -> dict[str, LogSource]:
+        """Raises ClusterError."""
+        return {f"{at}/{pod}": log for at, p in self._pods.items() for pod, log in p.logs().items()}
+
+    def begun(self) -> dict[str, LogSource]:
+        """Since the last call. Raises ClusterError."""
+        return {
+            f"{at}/{pod}": log for at, p in self._pods.items() for pod, log in p.begun().items()
+        }
 
 
 class _AgentLog:

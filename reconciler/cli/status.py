@@ -6,7 +6,7 @@ import argparse
 import time
 from typing import TYPE_CHECKING
 
-from reconciler.api.errors import InvalidFleet, SourceError, UsageError
+from reconciler.api.errors import InvalidFleet, SourceError
 from reconciler.cli.options import add_agent_options, add_local_options, check_output
 from reconciler.console.edge import Exit, tell
 from reconciler.console.option import add_view_options
@@ -41,8 +41,6 @@ def run(args: argparse.Namespace) -> int:
     from reconciler.cli.inspection import open_inspection
     from reconciler.console.statusview import show
 
-    if args.local is not None and args.cluster:
-        raise UsageError("--local is about this machine alone: leave --cluster out")
     try:
         with open_inspection(args, open_planned(args)) as at:
             return _show(args, at)

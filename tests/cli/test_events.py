@@ -40,7 +40,7 @@ def test_what_nodes_kept_is_printed_by_its_time_and_who_is_silent_is_said(
 
     out, err = capsys.readouterr()
     lines = out.splitlines()
-    assert codes == [1, 1]
+    assert codes == [3, 3]
     assert [line.split()[0] for line in lines[:3]] == ["gpu-1", "mac", "gpu-1"]
     assert lines[1].endswith(r"notice    default/a: \x1b[2J ready")
     assert json.loads(lines[3]) == {"node": "gpu-1", "event": "source", "at": 20.0, "state": "back"}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import threading
+from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
@@ -11,13 +13,15 @@ import pytest
 from agent.state.directory import StateDir
 from reconciler.api.meta import service_ref
 from reconciler.cli import main
+from reconciler.console import logview
+from reconciler.console.logview import LogSource
 from reconciler.kube.client.errors import ClusterError
 from reconciler.kube.objects import SERVICE_LABEL
 from reconciler.kube.render.labels import BENCHMARK, COMPONENT_LABEL
-from reconciler.kube.running.pod_log import pod_logs
+from reconciler.kube.running.pod_log import ServicePods
 from tests.support.agents import FakeAgent, answers, sends
 from tests.support.few_objects import FewObjects
-from tests.support.fleets import model, node, service, write_fleet
+from tests.support.fleets import document, model, node, service, write_fleet
 
 
 def test_a_log_comes_from_where_the_service_is(
@@ -34,6 +38,8 @@ def test_a_log_comes_from_where_the_service_is(
         if not request.path.startswith("/v1/logs"):
             return answers(agent, request)
         asked.append(request.path)
+        if "away" in request.path:
+            return sends(b"", 500)(agent, request)
         return sends(b"one\ntwo\n")(agent, request)
 
     with FakeAgent("gpu") as agent:
@@ -44,6 +50,7 @@ def test_a_log_comes_from_where_the_service_is(
             "m.yaml": model(),
             "here.yaml": service("here", placement={"nodes": ["mac"]}),
             "there.yaml": service("there", placement={"nodes": ["gpu"]}),
+            "away.yaml": service("away", placement={"nodes": ["gpu"]}),
         }
         fixed = ("-C", str(write_fleet(tmp_path / "fleet", files)), "--state-dir", str(state.root))
 
@@ -52,33 +59,100 @@ def test_a_log_comes_from_where_the_service_is(
             main(["logs", "there", "-n", "5", "--previous", *fixed]),
             main(["logs", "her", *fixed]),
             main(["logs", "there", "--since", "5m", *fixed]),
+            main(["logs", "away", *fixed]),
+            main(["logs", "away", "-f", "--allow-unreachable", *fixed]),
+            main(["logs", "here", "--local=mac", "--cluster", "prod", *fixed]),
         ]
 
     out, err = capsys.readouterr()
-    assert codes == [0, 0, 64, 64]
+    assert codes == [0, 0, 64, 64, 3, 0, 64]
     assert out == "mine\n\\x1b[2J\none\ntwo\n"
-    assert asked == ["/v1/logs?service=default%2Fthere&lines=5&previous=true"]
+    assert asked[:1] == ["/v1/logs?service=default%2Fthere&lines=5&previous=true"]
     assert 'no such service (did you mean "default/here"?)' in err
     assert "--since: default/there runs on node gpu" in err
+    assert "it answers 500" in err
+    assert "--local is about this machine alone" in err
+
+
+def pod(name: str, container: str | None = None, **labels: str) -> dict[str, object]:
+    """A pod of the service, whose engine's container may have begun."""
+    engine = {"name": "engine"} | ({"containerID": container} if container else {})
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {SERVICE_LABEL: "chat", **labels}},
+        "status": {"containerStatuses": [{"name": "agent", "containerID": "x"}, engine]},
+    }
 
 
 def test_of_pods_the_api_server_hands_on_the_engines_log_and_why_there_is_none() -> None:
-    labels = {SERVICE_LABEL: "chat"}
-    names = {"chat-a": labels, "chat-b": labels, "chat-m": labels | {COMPONENT_LABEL: BENCHMARK}}
-    pods = [
-        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}}
-        for name, labels in names.items()
-    ]
+    pods = [pod("chat-a"), pod("chat-b"), pod("chat-m", **{COMPONENT_LABEL: BENCHMARK})]
     with FewObjects(pods) as server:
         path = "/api/v1/namespaces/default/pods/chat-a/log?container=engine&tailLines=5"
         server.texts[path] = b"one\ntwo"
 
-        a, b = pod_logs(server.api, service_ref("chat"), {"tailLines": "5"})
+        logs = ServicePods(server.api, service_ref("chat"), {"tailLines": "5"}).logs()
         server.status = 400
         server.body = {"kind": "Status", "message": "container engine is waiting to start"}
 
-        lines = [line for part in a[1].parts(threading.Event()) for line in part]
+        ended = threading.Event()
+        lines = [line for part in logs["chat-a"].parts(ended) for line in part]
         with pytest.raises(ClusterError, match="waiting to start"):
-            list(b[1].parts(threading.Event()))
+            list(logs["chat-b"].parts(ended))
 
-    assert (a[0], b[0], lines) == ("chat-a", "chat-b", [b"one", b"two"])
+    assert (list(logs), lines) == (["chat-a", "chat-b"], [b"one", b"two"])
+
+
+def test_who_follows_pods_follows_those_that_begin_later_from_their_first_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(logview, "_LATER_S", 0.01)
+    of = "/api/v1/namespaces/default/pods"
+    with FewObjects([pod("chat-a", "1"), pod("chat-b")]) as server:
+        server.texts = {
+            f"{of}/chat-a/log?container=engine&tailLines=5": b"old",
+            f"{of}/chat-a/log?container=engine": b"restarted",
+            f"{of}/chat-b/log?container=engine": b"new",
+        }
+        pods = ServicePods(server.api, service_ref("chat"), {"tailLines": "5"})
+        calls = 0
+
+        def later() -> Mapping[str, LogSource]:
+            nonlocal calls
+            calls += 1
+            server.status = 503 if calls == 2 else 200  # silent once, and asked again
+            server.objects = [pod("chat-a", "2"), pod("chat-b", "3")]
+            if calls == 4:
+                signal.raise_signal(signal.SIGINT)
+            return pods.begun() if calls > 1 else {}
+
+        code = logview.show(pods.begun(), later=later)
+
+    out = capsys.readouterr().out.splitlines()
+    assert code == 130
+    assert (out[0], sorted(out[1:])) == ("old", ["chat-a  restarted", "chat-b  new"])
+
+
+@pytest.mark.parametrize("command", ["logs chat", "ask chat hi"])
+def test_a_cluster_that_no_node_is_of_is_an_error_that_names_those_there_are(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {
+        "fleet.yaml": document("Fleet", "home", None),
+        "pool.yaml": document("FleetNode", "pool", {"kubernetes": {"cluster": "prod"}}),
+        "m.yaml": model(),
+        "chat.yaml": service("chat"),
+    }
+    config = tmp_path / "kubeconfig"
+    config.write_text(
+        "{clusters: [{name: t, cluster: {server: 'http://127.0.0.1:9'}}], current-context: t,"
+        " contexts: [{name: t, context: {cluster: t, user: t}}], users: [{name: t}]}"
+    )
+    fixed = ("-C", str(write_fleet(tmp_path / "fleet", files)), "--kubeconfig", str(config))
+
+    code = main([*command.split(), "--cluster", "prodd=t", *fixed])
+
+    assert code == 64
+    assert "--cluster prodd: no FleetNode is of that cluster; there is prod" in (
+        capsys.readouterr().err
+    )

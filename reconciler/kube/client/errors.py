@@ -15,14 +15,14 @@ ReconcilerError
 
 from __future__ import annotations
 
-from reconciler.api.errors import ReconcilerError
+from reconciler.api.errors import NoAnswer, ReconcilerError
 
 
 class ClusterError(ReconcilerError):
     """The API server's response cannot be used."""
 
 
-class Unreachable(ClusterError):
+class Unreachable(ClusterError, NoAnswer):
     """No response, or the server is in trouble (5xx): nothing may be concluded."""
 
 

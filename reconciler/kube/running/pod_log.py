@@ -17,19 +17,50 @@ if TYPE_CHECKING:
     from reconciler.api.meta import ObjectRef
     from reconciler.kube.client.api import ApiServer
     from reconciler.kube.client.transport import Stream
+    from reconciler.kube.objects import Manifest
 
 _POD = SERVED_KINDS["", "Pod"]
 _SILENT_S = 24 * 3600.0  # an engine that nobody asks writes nothing
+_OF_THE_END = ("tailLines", "sinceSeconds")
 
 
-def pod_logs(
-    api: ApiServer, ref: ObjectRef, query: Mapping[str, str]
-) -> tuple[tuple[str, PodLog], ...]:
-    """The pods of a service by their names, each with its log. `query` is of Kubernetes' own
-    GET .../log. Raises ClusterError."""
-    pods = api.list(_POD, selector=f"{SERVICE_LABEL}={ref.name}", namespace=ref.namespace)
-    names = sorted(pod["metadata"]["name"] for pod in pods.items if not is_benchmark(pod))
-    return tuple((name, PodLog(api, ref.namespace, name, query)) for name in names)
+class ServicePods:
+    """The logs of a service's pods in one cluster. `query` is of Kubernetes' own GET .../log."""
+
+    def __init__(self, api: ApiServer, ref: ObjectRef, query: Mapping[str, str]) -> None:
+        self._api, self._ref, self._query = api, ref, query
+        self._seen: set[str] = set()  # containers; one that starts again is another
+
+    def logs(self) -> Mapping[str, PodLog]:
+        """By the names of the pods that are there. Raises ClusterError."""
+        return {name: self._log(name, self._query) for name, _ in self._containers()}
+
+    def begun(self) -> Mapping[str, PodLog]:
+        """Those whose engine has begun since the last call: the first call takes them from their
+        ends, any other whole. Raises ClusterError."""
+        query = self._query
+        if self._seen:
+            query = {key: value for key, value in query.items() if key not in _OF_THE_END}
+        new = {n: c for n, c in self._containers() if c is not None and c not in self._seen}
+        self._seen.update(new.values())
+        return {name: self._log(name, query) for name in new}
+
+    def _containers(self) -> list[tuple[str, str | None]]:
+        """Each pod's name, and the id of its engine's container; None: it has not begun."""
+        selector = f"{SERVICE_LABEL}={self._ref.name}"
+        pods = self._api.list(_POD, selector=selector, namespace=self._ref.namespace).items
+        return sorted(
+            (pod["metadata"]["name"], _engine_of(pod)) for pod in pods if not is_benchmark(pod)
+        )
+
+    def _log(self, name: str, query: Mapping[str, str]) -> PodLog:
+        return PodLog(self._api, self._ref.namespace, name, query)
+
+
+def _engine_of(pod: Manifest) -> str | None:
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    ids = (each.get("containerID") for each in statuses if each.get("name") == ENGINE)
+    return next(ids, None) or None
 
 
 class PodLog:
