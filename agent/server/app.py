@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import time
 from email.utils import formatdate
@@ -15,8 +14,9 @@ from starlette.routing import Route
 
 from agent.server.guard import MOST_BODY_BYTES, Access, Guard, error
 from agent.server.page import NodeDocuments
+from reconciler.http.body import read_body
 from reconciler.http.rate_limit import RateLimitedWake
-from reconciler.page.site import Site
+from reconciler.page.pages import Pages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +53,7 @@ def make_app(
         Route("/healthz", node.healthz),
         Route("/readyz", node.readyz),
         Route("/metrics", node.metrics),
-        *Site(NodeDocuments(answers, board)).routes(),
+        *Pages(NodeDocuments(answers, board), access.session).routes(),
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _as_json, Exception: _bug})
     return Guard(app, access)
@@ -109,15 +109,8 @@ class _Node:
 
     async def wake(self, request: Request) -> Response:
         """The loop itself finds out what has changed."""
-        size = 0
-        try:
-            async with asyncio.timeout(_BODY_TAKEN_IN_S):
-                async for part in request.stream():
-                    size += len(part)
-                    if size > MOST_BODY_BYTES:
-                        return error(413, "no body is needed", connection="close")
-        except TimeoutError:
-            return error(408, "the body did not come", connection="close")
+        if await read_body(request, MOST_BODY_BYTES, _BODY_TAKEN_IN_S) is None:
+            return error(413, "no body is needed", connection="close")
         self._wake()
         return JSONResponse({"status": "the loop reads its source now"}, 202)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,13 +10,18 @@ from typing import TYPE_CHECKING
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 
+from reconciler.http.host import names_loopback
 from reconciler.http.server import MOST_HEADER_BYTES
+from reconciler.page.session import FORM_PATHS
 
 if TYPE_CHECKING:
+    from starlette.responses import Response
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from reconciler.page.session import Session
+
 MOST_BODY_BYTES = 64 << 10
-_FREE = ("/healthz",)  # tells nothing but that we are alive
+_FREE = ("/healthz", *FORM_PATHS)  # tell nothing but that we are alive
 _log = logging.getLogger(__name__)
 
 
@@ -30,9 +34,11 @@ def error(status: int, message: str, **headers: str) -> JSONResponse:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who may connect. `token` None: anyone who can reach us, which is only this machine."""
+    """Who may connect. `token` None: anyone who can reach us, which is only this machine.
+    `session` knows browsers that have sent the token."""
 
     token: bytes | None = None
+    session: Session | None = None
 
 
 class Guard:
@@ -56,17 +62,18 @@ class Guard:
                 "a bug in this program: %s %s gives no answer", scope["method"], scope["path"]
             )
 
-    def _refusal(self, scope: Scope) -> JSONResponse | None:
+    def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
         if sum(len(name) + len(value) for name, value in headers.raw) > MOST_HEADER_BYTES:
             return error(431, f"headers may have {MOST_HEADER_BYTES >> 10} KiB", connection="close")
         if self._access.token is None:
-            if not _is_this_machine(headers.get("host", "")):
-                # A page in a browser may point a name of its own at our address.
+            if not names_loopback(headers.get("host", "")):
                 return error(421, "the Host header must name this machine's loopback address")
             if scope["method"] not in ("GET", "HEAD") and "origin" in headers:
                 return error(403, "not for pages in a browser")
         elif scope["path"] not in _FREE and not self._knows(scope, headers):
+            if self._access.session and "text/html" in headers.get("accept", ""):
+                return self._access.session.form()  # a person's browser
             return error(
                 401,
                 "a token or a client certificate is needed: the token is in the file tls/token of"
@@ -85,15 +92,8 @@ class Guard:
         assert self._access.token is not None
         # compare_digest takes as long for a wrong token as for a right one
         same = hmac.compare_digest(given.strip().encode("latin-1"), self._access.token)
-        return same and scheme.lower() == "bearer"
-
-
-def _is_this_machine(host: str) -> bool:
-    name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
-    name = name.removeprefix("[").removesuffix("]")
-    if name.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
+        if same and scheme.lower() == "bearer":
+            return True
+        session = self._access.session
+        # A browser sends the cookie by itself: it is good for what changes nothing.
+        return bool(session and scope["method"] in ("GET", "HEAD") and session.knows(headers))

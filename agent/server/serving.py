@@ -24,6 +24,7 @@ from reconciler.atomic import atomic_write
 from reconciler.http.server import is_loopback
 from reconciler.http.thread import RetryingServer, Site
 from reconciler.loop import Listener
+from reconciler.page.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from reconciler.loop import Wake
 
 _RETRY_S = 30.0
+_WHERE_TOKEN_IS = "in the file tls/token of the agent's state directory"  # noqa: S105 - no token
 _log = logging.getLogger(__name__)
 
 
@@ -124,7 +126,7 @@ class StateServer(Listener):
 
             return NodeCollector(self._node, self._board, self._sampler, self._sensors, answers)
 
-        access = Access(tls.token if tls else None)
+        access = _access(tls.token) if tls else Access()
         logs = Logs(self._node.agent.state, access)
         return make_app(answers, self._board, metrics, streams, self._wake, access, logs)
 
@@ -167,6 +169,10 @@ class StateServer(Listener):
         address = {"url": now.url, "certSha256": now.cert_sha256, "problem": now.problem}
         with contextlib.suppress(OSError):
             atomic_write(self._address_file, json.dumps(address).encode())
+
+
+def _access(token: bytes) -> Access:
+    return Access(token, Session(lambda: token, _WHERE_TOKEN_IS, secure=True))
 
 
 def _url(address: tuple[object, ...], *, secure: bool) -> str:

@@ -222,17 +222,19 @@ def open_clusters(
         yield None
         return
     from reconciler.api.quantity import parse_duration
+    from reconciler.cli.fleet_documents import FleetDocuments
     from reconciler.kube.crsource.source import ClusterSource
     from reconciler.kube.leaderelection.lease import Times
     from reconciler.kube.operator.operator import Operator
     from reconciler.kube.speeds.reader import PodSpeeds
     from reconciler.loop.journal import place_of
 
+    documents = FleetDocuments(agents)
     own = source if isinstance(source, ClusterSource) else None
     watched = own if own is not None and not args.once else None
     apis = open_apis(args, watched=True)
     operator = Operator(
-        *(apis, wake, serves_of(args), own),
+        *(apis, wake, serves_of(args), documents, own),
         times=Times.of(parse_duration(args.lease_duration)),
         stays=not args.once,
     )
@@ -258,7 +260,7 @@ def open_clusters(
             opened.callback(each.stop)
             each.start()
         opened.enter_context(operator)
-        yield ClusterWiring(together, operator, (*operator.listeners, *speeds))
+        yield ClusterWiring(together, operator, (*operator.listeners, documents, *speeds))
 
 
 def serves_of(args: argparse.Namespace) -> Serves:
@@ -267,7 +269,7 @@ def serves_of(args: argparse.Namespace) -> Serves:
 
     if args.once and args.listen is not None:
         raise UsageError("--listen goes with a loop: leave --once out")
-    return Serves(args.listen, args.webhook_secret_file)
+    return Serves(args.listen, args.webhook_secret_file, args.page_token_file)
 
 
 def open_cluster_source(args: argparse.Namespace) -> Source:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from reconciler.agents.arrival import Verdicts
-from reconciler.agents.left import beside
+from reconciler.agents.left import LeftNode, beside
 from reconciler.agents.verdicts import verdicts_of
 from reconciler.api.meta import ObjectRef
 from reconciler.api.nodestate import NodeState
@@ -28,19 +28,28 @@ def observe_status(at: Inspection) -> Status:
 
 def status_of(at: Inspection, compared: Pass) -> Status:
     """The status that a comparison showed."""
-    verdicts = _verdicts(compared.plan, at.states)
-    declared = declared_services(
-        compared.desired, compared.plan, compared.observed, verdicts, at.node
-    )
-    answers = {node.target: node.state for node in at.left if node.state}
+    return status_as_seen(compared, at.states, at.left, at.node)
+
+
+def status_as_seen(
+    compared: Pass,
+    states: Mapping[str, NodeState],
+    left: tuple[LeftNode, ...],
+    node: str | None = None,
+) -> Status:
+    """The status of a pass: `states` are what the agents answered, `left` the machines that left
+    the fleet; `node` is this machine's, where that is all."""
+    verdicts = _verdicts(compared.plan, states)
+    declared = declared_services(compared.desired, compared.plan, compared.observed, verdicts, node)
+    answers = {node.target: node.state for node in left if node.state}
     return Status(
-        beside(_not_whole(compared.observed, _failures(compared.plan)), at.left),
+        beside(_not_whole(compared.observed, _failures(compared.plan)), left),
         declared,
-        {**at.states, **answers},
+        {**states, **answers},
         compared.desired.fleet.revision,
         measured={name: each.observed.results for name, each in measured_in(compared.plan).items()},
         speeds=speeds_in(compared.plan),
-        left=frozenset(node.target for node in at.left),
+        left=frozenset(node.target for node in left),
     )
 
 

@@ -139,13 +139,20 @@ LEASE_DURATION = Option(
 LISTEN_OPTIONS = (
     Option(
         "listen",
-        "serve /healthz, /readyz, /metrics and the webhook there (default: nothing is served)",
+        "serve the page, /healthz, /readyz, /metrics and the webhook there (default: nothing is"
+        " served)",
         "HOST:PORT",
         read=value.listen_address,
     ),
     Option(
         "webhook-secret-file",
         "what forges know us by, one secret a line; without it nobody can wake us",
+        "FILE",
+        read=value.file_path,
+    ),
+    Option(
+        "page-token-file",
+        "what the page asks a browser for; without it the page is shown on loopback alone",
         "FILE",
         read=value.file_path,
     ),

@@ -1,4 +1,4 @@
-"""Calls from outside that wake a loop: at once, and then not more often than is good for it."""
+"""Calls from outside, not more often than is good for us."""
 
 from __future__ import annotations
 
@@ -36,3 +36,25 @@ class RateLimitedWake:
         self._later = None
         self._at = asyncio.get_running_loop().time()
         self._wake()
+
+
+class Allowance:
+    """So many at once, and so many a second from then on. Used by one thread."""
+
+    def __init__(self, burst: int, per_s: float, clock: Callable[[], float]) -> None:
+        self._burst, self._per_s, self._clock = float(burst), per_s, clock
+        self._left, self._at = self._burst, clock()
+
+    def take(self) -> bool:
+        """Whether there is one left; it is taken then."""
+        now = self._clock()
+        self._left = min(self._burst, self._left + (now - self._at) * self._per_s)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+    def give_back(self) -> None:
+        """What was taken last was no use of it."""
+        self._left += 1

@@ -25,6 +25,11 @@ def error_page(title: str, message: str) -> str:
     return _environment().get_template("error.html").render(title=title, message=message, here="")
 
 
+def sign_in_page(where: str, message: str) -> str:
+    """The form for the token, which is at `where`. `message` says why it is asked for again."""
+    return _environment().get_template("sign_in.html").render(where=where, message=message)
+
+
 @functools.cache
 def _environment() -> Environment:
     environment = Environment(

@@ -30,7 +30,7 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class BarPart:
     """A part of a bar: from where, how wide, in thousandths of the whole."""
 
     kind: str
@@ -48,7 +48,7 @@ class Bar:
     budget_bytes: int | None
     others_bytes: int
     after_bytes: int | None
-    segments: tuple[Segment, ...]
+    parts: tuple[BarPart, ...]
 
 
 def label(ref: Document) -> str:
@@ -142,13 +142,13 @@ def _bar(pool: Document, after: int | None) -> Bar:
     whole = max(budget or 0, largest) + others
     parts = [("used", min(used or 0, largest)), ("planned", max(0, largest - (used or 0)))]
     parts += [("free", whole - others - largest), ("others", others)]
-    return Bar(pool["name"], used, budget, others, after, tuple(_segments(parts, whole)))
+    return Bar(pool["name"], used, budget, others, after, tuple(_parts(parts, whole)))
 
 
-def _segments(parts: Iterable[tuple[str, int]], whole: int) -> Iterator[Segment]:
+def _parts(parts: Iterable[tuple[str, int]], whole: int) -> Iterator[BarPart]:
     start = 0.0
     for kind, count in parts:
         width = 1000 * count / whole if whole else 0.0
         if width > 0:
-            yield Segment(kind, round(start, 1), round(width, 1))
+            yield BarPart(kind, round(start, 1), round(width, 1))
         start += width

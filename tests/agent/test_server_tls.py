@@ -8,7 +8,7 @@ import socket
 import ssl
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -53,6 +53,27 @@ def test_who_has_the_token_is_answered_and_nobody_else(node: ServedNode) -> None
 
 def test_whether_it_lives_may_be_asked_without_a_token(node: ServedNode) -> None:
     assert ask(node, "/healthz").json()["status"] == "ok"
+
+
+def test_a_browser_sends_the_token_once_and_may_then_look_and_do_nothing(node: ServedNode) -> None:
+    token = (node.state / "tls" / "token").read_text().strip()
+    asks = {"Accept": "text/html,*/*"}
+    wait_for(lambda: node.board.planned is not None)
+
+    form = ask(node, "/", headers=asks)
+    body = f"token={token}".encode()
+    sent = ask(node, "/session", method="POST", body=body)
+    cookie = sent.headers["set-cookie"]
+    known = asks | {"Cookie": cookie.partition(";")[0]}
+
+    assert (form.status, sent.status) == (401, 303)
+    assert 'action="/session"' in form.text
+    assert "mac" not in form.text
+    assert {"HttpOnly", "SameSite=strict", "Secure"} <= set(cookie.split("; "))
+    assert "node/mac" in ask(node, "/", headers=known).text
+    assert ask(node, "/v1/state", headers=known).status == 200
+    assert ask(node, "/v1/wake", method="POST", headers=known).status == 401
+    assert token not in f"{form.text} {sent.headers} {sent.text}"
 
 
 def test_a_refusal_says_where_the_token_is_and_not_what(node: ServedNode) -> None:
@@ -292,10 +313,13 @@ def ask(
     method: str = "GET",
     authorization: str | None = None,
     client: tuple[Path, Path] | None = None,
+    headers: Mapping[str, str] | None = None,
+    body: bytes | None = None,
 ) -> Reply:
     context = trusting()
     if client is not None:
         context.load_cert_chain(*client)
-    headers = {} if authorization is None else {"Authorization": authorization}
+    known = {} if authorization is None else {"Authorization": authorization}
     url = f"https://127.0.0.1:{node.port}"
-    return request(url, method, path, headers=headers, context=context)
+    headers = known | dict(headers or {})
+    return request(url, method, path, headers=headers, body=body, context=context)

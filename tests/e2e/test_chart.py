@@ -74,6 +74,7 @@ def test_every_value_is_a_word_of_the_program() -> None:
         "agentCert": SecretFile("agent-cert-file", "f", "tls.crt"),
         "agentKey": SecretFile("agent-key-file", "g", "tls.key"),
         "webhookSecret": SecretFile("webhook-secret-file", "h", "secret"),
+        "pageToken": SecretFile("page-token-file", "i", "token"),
     }
     values = {
         "git.url": URL,

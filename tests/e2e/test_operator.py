@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import http.client
 import json
+import re
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from tests.support.http import FileServer
 from tests.support.reconciler import Machine, Running
 from tests.support.served_node import request
 from tests.support.wait import PATIENCE_S, wait_for
+
+SHOWN = ("default/bad DanglingReference", "cluster/prod", "default/chat Ready")
 
 pytestmark = [pytest.mark.e2e, pytest.mark.cluster]
 
@@ -55,6 +58,13 @@ def passes(running: Running) -> float:
     """How often the loop has compared, by its own count."""
     url = f"http://127.0.0.1:{running.err.partition('served on port ')[2].split()[0]}"
     return request(url, "GET", "/metrics").metrics()["fleet_passes_total"]
+
+
+def page(running: Running) -> str:
+    """What its page says, without markup."""
+    url = f"http://127.0.0.1:{running.err.partition('served on port ')[2].split()[0]}"
+    text = re.sub("<[^>]*>", " ", request(url, "GET", "/").text)
+    return " ".join(text.split())
 
 
 def holder(cluster: Cluster) -> str:
@@ -101,7 +111,7 @@ def test_one_bad_object_is_stalled_with_its_reason_and_stops_nobody_else(
 ) -> None:
     bad = thing("InferenceService", "bad", {"modelRef": "nowhere", "placement": {"nodes": ["l4"]}})
     pool.apply(*small("chat"), bad)
-    operate(machine, pool)
+    running = operate(machine, pool, "--listen", "127.0.0.1:0")
 
     pool.wait("isvc/chat", "--for=condition=Ready")
     pool.wait("isvc/bad", "--for=condition=Stalled")
@@ -110,6 +120,8 @@ def test_one_bad_object_is_stalled_with_its_reason_and_stops_nobody_else(
     said = {c["type"]: (c["status"], c["reason"]) for c in conditions}
     assert said["Ready"] == ("False", "DanglingReference")
     assert "bad" not in names(pool, "deployments")
+    running.wait_said("served on port")
+    wait_for(lambda: all(word in page(running) for word in SHOWN), "the page of it all")
     pool.kubectl("patch", "isvc", "bad", "--type=merge", "-p", '{"spec": {"modelRef": "gemma"}}')
     pool.wait("isvc/bad", "--for=condition=Ready")
     gone = {c["type"] for c in pool.json("get", "isvc", "bad")["status"]["conditions"]}

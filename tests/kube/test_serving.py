@@ -29,6 +29,8 @@ from reconciler.kube.server.webhook import MOST_BODY_BYTES
 from reconciler.loop import Pass, Wake
 from reconciler.loop.desired import Desired
 from reconciler.loop.interfaces import Following
+from reconciler.page.values import Documents
+from reconciler.report.status import Status, status_json
 from reconciler.source.history import HeldHead, RefusedHead, SourceRecord
 from tests.support.builders import instance, ref
 from tests.support.cluster_views import desired, fleet, nothing_to_do
@@ -38,6 +40,7 @@ from tests.support.wait import PATIENCE_S, wait_for
 SECRET = b"hunter2"
 BODY = b'{"ref": "refs/heads/main"}'
 CHAT = desired(fleet(chat={}))
+FLEET = Documents("home", status_json(Status(Observation({}, ()))), None)
 
 
 NOTHING_SEEN = Observation({}, ())
@@ -73,11 +76,18 @@ class Served:
 
 @contextmanager
 def serving(
-    secret: Path | None = None, *, leads: bool = True, holder: str = "", **options: Any
+    secret: Path | None = None,
+    *,
+    leads: bool = True,
+    holder: str = "",
+    host: str = "127.0.0.1",
+    token: Path | None = None,
+    **options: Any,
 ) -> Iterator[Served]:
     board, woken = Board(lambda: Role(leads, holder)), Wake()
     woken.wait(0)  # a new one asks for a fetch by itself
-    server = OperatorServer(board, Serves(Listen("127.0.0.1", 0), secret), woken.fetch, **options)
+    serves = Serves(Listen(host, 0), secret, token)
+    server = OperatorServer(board, lambda: FLEET, serves, woken.fetch, **options)
     server.start()
     try:
         port = server.wait(PATIENCE_S)
@@ -344,7 +354,8 @@ def test_a_port_that_is_taken_stops_nothing_and_is_tried_again(
     with socket.create_server(("127.0.0.1", port)) as other:
         board = Board(lambda: Role(leads=True))
         server = OperatorServer(
-            board, Serves(Listen("127.0.0.1", port)), lambda: None, retry_s=0.05
+            *(board, lambda: FLEET, Serves(Listen("127.0.0.1", port)), lambda: None),
+            retry_s=0.05,
         )
         server.start()
         try:

@@ -115,7 +115,7 @@ def test_what_needs_attention_is_said_once(
 
 
 @pytest.mark.parametrize(
-    ("after", "segments"),
+    ("after", "parts"),
     [
         (None, [("free", 800), ("others", 200)]),
         (4 * GIB, [("planned", 400), ("free", 400), ("others", 200)]),
@@ -123,13 +123,13 @@ def test_what_needs_attention_is_said_once(
     ],
     ids=["at rest", "a start is planned", "too much"],
 )
-def test_a_bar_is_the_whole_pool(after: int | None, segments: list[tuple[str, int]]) -> None:
+def test_a_bar_is_the_whole_pool(after: int | None, parts: list[tuple[str, int]]) -> None:
     changes = [replaced("node/mac", after)] if after else []
     (node,) = status()["nodes"]
 
     (bar,) = bars(node, plan(*changes))
 
-    assert [(s.kind, round(s.width)) for s in bar.segments] == segments
+    assert [(s.kind, round(s.width)) for s in bar.parts] == parts
     assert bar.after_bytes == after
 
 

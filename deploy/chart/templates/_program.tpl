@@ -8,6 +8,7 @@ agentToken: agent-token
 agentCert: agent-cert
 agentKey: agent-key
 webhookSecret: webhook-secret
+pageToken: page-token
 {{- end -}}
 
 {{- define "fleet.namespace" -}}

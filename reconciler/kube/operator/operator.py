@@ -1,6 +1,6 @@
 """A reconciler that stays beside its clusters: who leads, what is written, what is served.
 
-operator = Operator(apis, wake, serves)
+operator = Operator(apis, wake, serves, documents)
 loop = Loop(..., listeners=(*operator.listeners, console), wake)
 with operator:
     loop.run()
@@ -12,7 +12,7 @@ import os
 import socket
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -21,7 +21,7 @@ from reconciler.api.fleet import FleetPolicy
 from reconciler.kube.crsource.source import ClusterCheckout, ClusterSource
 from reconciler.kube.leaderelection.leadership import CLIENT_GO, Leadership
 from reconciler.kube.operator.idle import IdleListener, IdleReport
-from reconciler.kube.server import NOTHING, Serves
+from reconciler.kube.server import Serves
 from reconciler.kube.server.board import Board
 from reconciler.kube.status.attempts import Attempts
 from reconciler.kube.status.reporter import ClusterStatusWriter, StatusListener
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from reconciler.kube.server.thread import OperatorServer
     from reconciler.loop import Pass, Wake
     from reconciler.loop.desired import Desired
+    from reconciler.page.values import Documents
 
 
 class Operator(Listener):
@@ -42,18 +43,19 @@ class Operator(Listener):
         self,
         apis: Sequence[ApiServer],
         wake: Wake,
-        serves: Serves = NOTHING,
+        serves: Serves,
+        documents: Callable[[], Documents],
         source: ClusterSource | None = None,
         times: Times = CLIENT_GO,
         *,
         stays: bool = True,
     ) -> None:
-        """`source`: the clusters' own objects are the fleet; it is notified of what was followed.
-        `stays`: longer than a revision takes, so that what changes with the traffic is written
-        too."""
+        """`documents` are what the page is made of, as they are now. `source`: the clusters' own
+        objects are the fleet; it is notified of what was followed. `stays`: longer than a revision
+        takes, so that what changes with the traffic is written too."""
         identity = own_identity()
         self._wake = wake
-        self._serves = serves
+        self._serves, self._documents = serves, documents
         self._source = source
         self._serving: OperatorServer | None = None
         self._attempts = Attempts()
@@ -95,7 +97,7 @@ class Operator(Listener):
         if self._serves.listen is not None:
             from reconciler.kube.server.thread import OperatorServer  # the web framework is 40 ms
 
-            self._serving = OperatorServer(self.board, self._serves, self._news)
+            self._serving = OperatorServer(self.board, self._documents, self._serves, self._news)
             self._serving.start()
         return self
 

@@ -1,4 +1,4 @@
-"""What the reconciler answers over HTTP inside a cluster: health, metrics, and forges' calls.
+"""What the reconciler answers over HTTP inside a cluster: health, metrics, forges' calls, a page.
 
 Served in a thread beside the loop, from memory: a request touches no cluster, and can hold up
 nothing. `/hook` wakes the loop; nothing that a caller sends is used for anything else.
@@ -16,10 +16,9 @@ HOOK_PATH = "/hook"
 
 @dataclass(frozen=True, slots=True)
 class Serves:
-    """The server's options on the command line. `listen` None: nothing is served."""
+    """The server's options on the command line. `listen` None: nothing is served. Without a page
+    token the page is for this machine alone."""
 
     listen: Listen | None = None
     secret_file: Path | None = None
-
-
-NOTHING = Serves()
+    page_token_file: Path | None = None

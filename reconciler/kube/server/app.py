@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from functools import partial
@@ -13,7 +12,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from reconciler.http.rate_limit import RateLimitedWake
+from reconciler.http.body import read_body
+from reconciler.http.rate_limit import Allowance, RateLimitedWake
 from reconciler.kube.server import HOOK_PATH
 from reconciler.kube.server.webhook import MOST_BODY_BYTES, proven_by, secrets_in
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from reconciler.kube.server.board import Board
+    from reconciler.page.pages import Pages
 
 _BODY_TAKEN_IN_S = 10.0
 _BURST = 20  # calls that are not signed, at once, that are told so
@@ -36,6 +37,7 @@ _log = logging.getLogger(__name__)
 
 def make_app(
     board: Board,
+    pages: Pages,
     secret_file: Path | None,
     wake: Callable[[], None],
     clock: Callable[[], float] = time.monotonic,
@@ -48,6 +50,7 @@ def make_app(
         Route("/readyz", state.readyz),
         Route("/metrics", state.metrics),
         Route(HOOK_PATH, hook.receive, methods=["POST"]),
+        *pages.routes(),
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _as_json, Exception: _bug})
     return _Fence(app)
@@ -95,8 +98,7 @@ class _Hook:
         self._board = board
         self._secret_file = secret_file
         self._wake = wake
-        self._clock = clock
-        self._left, self._at = float(_BURST), clock()
+        self._failures = Allowance(_BURST, _PER_S, clock)
         self._bodies = 0
 
     async def receive(self, request: Request) -> Response:
@@ -112,14 +114,14 @@ class _Hook:
             return self._answer("too-large", 413, "a body may have 1 MiB", connection="close")
         self._bodies += 1
         try:
-            body = await _body(request)
+            body = await read_body(request, MOST_BODY_BYTES, _BODY_TAKEN_IN_S)
         finally:
             self._bodies -= 1
         if body is None:
             return self._answer("too-large", 413, "a body may have 1 MiB", connection="close")
         headers = {name.lower(): value for name, value in request.headers.items()}
         if proven_by(headers, body, secrets, time.time()) is None:
-            if not self._may_fail():
+            if not self._failures.take():  # who is known is let in all the same
                 return self._limited()
             return self._answer("refused", 401, "not signed by anybody known here")
         self._wake()
@@ -139,34 +141,9 @@ class _Hook:
     def _limited(self) -> Response:
         return self._answer("limited", 429, "too many calls", retry_after="5")
 
-    def _may_fail(self) -> bool:
-        """Who is not known spends nothing of those who are: what is signed always comes through."""
-        now = self._clock()
-        self._left = min(float(_BURST), self._left + (now - self._at) * _PER_S)
-        self._at = now
-        if self._left < 1:
-            return False
-        self._left -= 1
-        return True
-
     def _answer(self, result: str, status: int, message: str, **headers: str) -> Response:
         self._board.hooks[result] += 1
         return error(status, message, **headers)
-
-
-async def _body(request: Request) -> bytes | None:
-    """The whole of it; None where it is too large. 408 where it does not come."""
-    parts, size = [], 0
-    try:
-        async with asyncio.timeout(_BODY_TAKEN_IN_S):
-            async for part in request.stream():
-                size += len(part)
-                if size > MOST_BODY_BYTES:
-                    return None
-                parts.append(part)
-    except TimeoutError:
-        raise HTTPException(408, "the body did not come", {"connection": "close"}) from None
-    return b"".join(parts)
 
 
 class _Fence:

@@ -8,7 +8,9 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from reconciler.http.server import is_loopback
 from reconciler.http.thread import RetryingServer, Site
+from reconciler.kube.server import page_token
 from reconciler.kube.server.app import make_app
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from reconciler.http.server import ListeningSocket
     from reconciler.kube.server import Serves
     from reconciler.kube.server.board import Board
+    from reconciler.page.values import Documents
 
 _RETRY_S = 10.0
 _log = logging.getLogger(__name__)
@@ -28,6 +31,7 @@ class OperatorServer:
     def __init__(
         self,
         board: Board,
+        documents: Callable[[], Documents],
         serves: Serves,
         wake: Callable[[], None],
         *,
@@ -35,7 +39,8 @@ class OperatorServer:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         assert serves.listen is not None, "nothing is served"
-        self._board, self._serves, self._wake = board, serves, wake
+        self._board, self._documents = board, documents
+        self._serves, self._wake = serves, wake
         self._listen, self._clock = serves.listen, clock
         self._begun = threading.Event()
         self.port: int | None = None  # None: not listening
@@ -59,10 +64,16 @@ class OperatorServer:
     def _open(self, listener: ListeningSocket) -> Iterator[Site]:
         def begun() -> None:
             self.port = listener.getsockname()[1]
-            _log.info("health, metrics and the webhook are served on port %d", self.port)
+            _log.info("page, health, metrics and webhook are served on port %d", self.port)
             self._begun.set()
 
-        app = make_app(self._board, self._serves.secret_file, self._wake, self._clock)
+        pages = page_token.pages(
+            self._documents,
+            self._serves.page_token_file,
+            self._clock,
+            is_loopback=is_loopback(listener),
+        )
+        app = make_app(self._board, pages, self._serves.secret_file, self._wake, self._clock)
         try:
             yield Site(app, None, begun)
         finally:

@@ -6,6 +6,7 @@ async function refresh() {
   try {
     const headers = tag ? { "If-None-Match": tag } : {};
     const answer = await fetch(location.pathname, { headers, cache: "no-store" });
+    if (answer.status === 401) return location.reload(); // the form
     if (answer.status !== 200) return;
     tag = answer.headers.get("ETag");
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");

@@ -10,43 +10,64 @@ from typing import TYPE_CHECKING
 from starlette.responses import Response
 from starlette.routing import Route
 
+from reconciler.http.host import names_loopback
 from reconciler.page import values
+from reconciler.page.headers import PAGE_HEADERS
+from reconciler.page.session import SESSION_PATH
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-_HEADERS = {
-    "Content-Security-Policy": (
-        "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self';"
-        " img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
-    ),
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-}
+    from reconciler.page.session import Session
+
 _STATIC = {"page.css": "text/css", "page.js": "text/javascript"}
 
 
-class Site:
-    """The pages of what `documents` returns at the moment: it is called for each request, in the
-    server's own thread."""
+Refusal = Callable[["Request"], Response | None]
+"""What is answered instead of a page; None: the page may be seen."""
 
-    def __init__(self, documents: Callable[[], values.Documents]) -> None:
-        self._documents = documents
+
+def only_this_machine(request: Request) -> Response | None:
+    """The refusal of a server on loopback."""
+    if names_loopback(request.headers.get("host", "")):
+        return None
+    return not_shown(421, "The address must name this machine's loopback: 127.0.0.1 or localhost.")
+
+
+def only_known(session: Session) -> Refusal:
+    """The refusal of a server that anyone may reach: who is not known gets the form."""
+    return lambda request: None if session.knows(request.headers) else session.form()
+
+
+class Pages:
+    """The pages of what `documents` returns at the moment: it is called for each request, in the
+    server's own thread. `session`: who sends the token to it is known from then on. `refusal`: of
+    each request for a page, where nothing before us refuses."""
+
+    def __init__(
+        self,
+        documents: Callable[[], values.Documents],
+        session: Session | None = None,
+        refusal: Refusal = lambda _: None,
+    ) -> None:
+        self._documents, self._session, self._refusal = documents, session, refusal
 
     def routes(self) -> list[Route]:
+        known = self._session
         return [
             Route("/", self._page_of("fleet")),
             Route("/plan", self._page_of("plan")),
             Route("/services/{namespace}/{name}", self._service),
             *(Route(f"/{name}", _static(name, kind)) for name, kind in _STATIC.items()),
+            *([Route(SESSION_PATH, known.sign_in, methods=["POST"])] if known else ()),
         ]
 
     def _page_of(self, name: str) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
             from reconciler.page.render import page  # the library, if anybody looks
 
+            if refused := self._refusal(request):
+                return refused
             return _html(request, page(name, self._documents()))
 
         return answer
@@ -54,6 +75,8 @@ class Site:
     async def _service(self, request: Request) -> Response:
         from reconciler.page.render import error_page, page
 
+        if refused := self._refusal(request):
+            return refused
         documents = self._documents()
         namespace, name = request.path_params["namespace"], request.path_params["name"]
         service = values.service_of(documents.status, namespace, name)
@@ -63,12 +86,20 @@ class Site:
         return _html(request, page("service", documents, service=service))
 
 
+def not_shown(status: int, message: str) -> Response:
+    """A refusal in words."""
+    from reconciler.page.render import error_page
+
+    text = error_page("Not shown", message)
+    return Response(text, status, {**PAGE_HEADERS, "Cache-Control": "no-store"}, "text/html")
+
+
 def _html(request: Request, text: str, status: int = 200) -> Response:
     """A response with a tag that changes with its content: a page that is looked at asks again and
     again."""
     body = text.encode()
     tag = f'"{hashlib.blake2b(body, digest_size=16).hexdigest()}"'
-    headers = {**_HEADERS, "ETag": tag, "Cache-Control": "no-cache"}
+    headers = {**PAGE_HEADERS, "ETag": tag, "Cache-Control": "no-cache"}
     if status == 200 and tag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
     return Response(body, status, headers, "text/html")
@@ -77,6 +108,6 @@ def _html(request: Request, text: str, status: int = 200) -> Response:
 def _static(name: str, kind: str) -> Callable[[Request], Awaitable[Response]]:
     async def answer(_: Request) -> Response:
         content = (files("reconciler.page") / "templates" / name).read_bytes()
-        return Response(content, 200, {**_HEADERS, "Cache-Control": "max-age=300"}, kind)
+        return Response(content, 200, {**PAGE_HEADERS, "Cache-Control": "max-age=300"}, kind)
 
     return answer

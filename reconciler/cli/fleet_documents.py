@@ -1,0 +1,61 @@
+"""What the page of a whole fleet is made of: `status -o json` and `plan -o json` of a loop's last
+pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from reconciler.agents.verdicts import with_verdicts
+from reconciler.api.fleet import FleetPolicy
+from reconciler.cli.observed_status import status_as_seen
+from reconciler.core.observation import Observation
+from reconciler.loop import Listener
+from reconciler.page.values import Documents
+from reconciler.report.plan_json import plan_json
+from reconciler.report.status import Status, status_json
+
+if TYPE_CHECKING:
+    from reconciler.agents.left import LeftNode
+    from reconciler.agents.nodes import AgentNodes
+    from reconciler.api.nodestate import NodeState
+    from reconciler.loop import Pass
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A pass, and what the agents had said when it was planned."""
+
+    planned: Pass
+    states: Mapping[str, NodeState]
+    left: tuple[LeftNode, ...]
+
+
+class FleetDocuments(Listener):
+    """The loop's thread notes each pass; the server's makes the documents of it, once, if anybody
+    looks."""
+
+    def __init__(self, agents: AgentNodes) -> None:
+        self._agents = agents
+        self._seen: _Seen | None = None
+        self._made: tuple[_Seen, Documents] | None = None
+
+    def on_planned(self, planned: Pass) -> None:
+        self._seen = _Seen(planned, dict(self._agents.states), self._agents.left)
+
+    def __call__(self) -> Documents:
+        seen = self._seen
+        if seen is None:
+            return Documents("fleet", status_json(Status(Observation({}, ()))), None)
+        if self._made is None or self._made[0] is not seen:
+            self._made = (seen, _documents(seen))
+        return self._made[1]
+
+
+def _documents(seen: _Seen) -> Documents:
+    desired, plan = seen.planned.desired, seen.planned.plan
+    status = status_as_seen(seen.planned, seen.states, seen.left)
+    names = [policy.metadata.name for policy in desired.fleet.all(FleetPolicy)]
+    title = names[0] if names else "fleet"
+    return Documents(title, status_json(status), plan_json(with_verdicts(plan, seen.states)))

@@ -1,0 +1,26 @@
+"""Whom a request was meant for, and by which page it was made."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+
+def names_loopback(host: str) -> bool:
+    """Whether a Host header names this machine to itself. A page in a browser may point a name of
+    its own at our address: such a name is not ours."""
+    name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+    name = name.removeprefix("[").removesuffix("]")
+    if name.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def is_from_elsewhere(headers: Mapping[str, str]) -> bool:
+    """Whether a page of another origin made this request. What is no browser sends no Origin."""
+    origin = headers.get("origin")
+    return origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower()
