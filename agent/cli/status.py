@@ -35,6 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Exit 0 when everything that was asked for and should run is ready, and nothing stays
     otherwise than declared; 3 otherwise."""
+    from agent.server import page_url
     from reconciler.console.statusview import chosen, follow, show
 
     state = shown_state(args)
@@ -47,6 +48,8 @@ def run(args: argparse.Namespace) -> int:
         holder = state.holder()
         runs = f"running, pid {holder}" if holder else "not running"
         tell(f"agent: {runs} ({state.root})")
+        if page := page_url(state):
+            tell(f"page: {page}")
     late = state.is_gone or [i for i in status.observed.instances if not i.ready]
     waiting = [d for d in status.declared if not d.is_meant]
     return Exit.BLOCKED if late or waiting or status.waits else Exit.OK

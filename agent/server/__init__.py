@@ -7,6 +7,7 @@ taken the agent runs without it.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from agent.node.node import Node
     from agent.server.board import StateBoard
     from agent.server.serving import StateServer
+    from agent.state.directory import StateDir
     from reconciler.loop import Wake
 
 DEFAULT_PORT = 9090
@@ -49,6 +51,15 @@ def served(root: Path) -> ServerAddress | None:
     """The server address that an agent left in its state directory; None if it serves nothing. A
     killed agent leaves it behind: check the lock's holder, too."""
     return glance(root / SERVED_FILE, _address)
+
+
+def page_url(state: StateDir) -> str | None:
+    """Where a browser on this machine finds the page of the agent that has this directory; None:
+    none serves it."""
+    address = served(state.root) if state.holder() is not None else None
+    if address is None or address.url is None:
+        return None
+    return re.sub(r"//(0\.0\.0\.0|\[::\])(?=:)", "//localhost", address.url)
 
 
 def _address(content: Mapping[str, Any]) -> ServerAddress:

@@ -66,6 +66,11 @@ COMMANDS: Mapping[str, CommandRow] = MappingProxyType(
             formats=("text",),
             also_called=("stats", "usage"),
         ),
+        "open": CommandRow(
+            "open the page of this machine, a node, a service or a cluster in a browser",
+            formats=("text",),
+            also_called=("browse", "ui", "dashboard"),
+        ),
         "events": CommandRow("what happened on nodes lately", formats=TEXT_OR_JSON),
         "bench": CommandRow(
             "what machines have measured, and evidence of it for the repository",

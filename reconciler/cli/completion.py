@@ -29,6 +29,7 @@ _TAKEN: Mapping[tuple[str, str], str] = MappingProxyType(
         ("deploy", "name"): "model",
         ("explain", "object"): "service",
         ("logs", "name"): "service",
+        ("open", "name"): "service,node",
         ("restart", "names"): "service",
         ("resume", "names"): "service",
         ("rm", "names"): "service,ref",

@@ -94,6 +94,7 @@ def run(args: argparse.Namespace) -> int:
         is_hopeless=demo.is_hopeless,
         ends_refused=not follows,
         deadline_s=deadline_s,
+        on_page=demo.page if follows else None,
     )
     code = serve(options, service)
     return demo.code(code)
@@ -171,6 +172,7 @@ class _Demo:
         self._blocked: frozenset[str] = frozenset()
         self._screen: Screen | None = None
         self._answered = False
+        self._page = ""
 
     def ready(self, instance: Instance, screen: Screen) -> bool:
         """Say how to talk to it; without a terminal, ask by itself, and True: that was all."""
@@ -199,6 +201,10 @@ class _Demo:
         self._say_left_out(screen)
         return True
 
+    def page(self, url: str) -> None:
+        """The node's page is served there."""
+        self._page = url
+
     def is_hopeless(self, plan: Plan) -> bool:
         """Whether nothing that it still waits for may start: the plan says why."""
         blocked = (ref.label for item in plan.blocked for ref in (item.ref, *item.holds))
@@ -225,9 +231,11 @@ class _Demo:
 
     def _invitation(self, services: Sequence[Instance]) -> str:
         curls = "".join(map(_curl, services))
+        page = f"See it in a browser: {self._page}\n" if self._page else ""
         return (
             f"\nTalk to {'them' if len(services) > 1 else 'it'}, or give a client the base_url:\n"
             f"{curls}\n"
+            f"{page}"
             "It is about the smallest model that chats: often wrong.\n"
             f"Or edit {self._fleet}/services/chat.yaml,\n"
             "for instance its contextSize, and watch the change\n"

@@ -188,6 +188,14 @@ def agent_here(args: argparse.Namespace, node: str) -> AgentClient | None:
     return AgentClient(node, address.url, None, AgentCredentials())
 
 
+def page_here(args: argparse.Namespace) -> str | None:
+    """Where a browser on this machine finds its agent's page; None: no agent serves one."""
+    from agent.server import page_url
+    from agent.state.directory import StateDir
+
+    return page_url(StateDir(_state_root(args).absolute()))
+
+
 def _state_root(args: argparse.Namespace) -> Path:
     from agent.state.directory import state_root
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import shlex
 import signal
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +32,7 @@ from reconciler.source.worktree import WorktreeSource
 
 if TYPE_CHECKING:
     from agent.node.follow_options import FollowOptions
+    from agent.node.node import Node
     from agent.process.launch import ProcessSnapshot
 
 _WATCH_POLL_S = 30.0  # should the watcher miss something
@@ -49,6 +51,7 @@ class ServeOptions:
     is_hopeless: Callable[[Plan], bool] = lambda _: False
     ends_refused: bool = False  # a run without a terminal: what is not valid stays so
     deadline_s: float | None = None  # stop after so long, whatever happened
+    on_page: Callable[[str], None] | None = None  # serve the node's page, and say where
 
 
 def serve(args: argparse.Namespace, service: ServeOptions) -> int:
@@ -83,7 +86,7 @@ def serve(args: argparse.Namespace, service: ServeOptions) -> int:
         stop_children=args.stop_on_exit,
         headers=headers,
     )
-    with hangups(wake.fetch), node as here:
+    with hangups(wake.fetch), node as here, _page(here, wake, service.on_page):
         if here.journal.damage:
             screen.say(here.journal.damage)
         if args.watch and service.on_ready is None:
@@ -106,6 +109,23 @@ def serve(args: argparse.Namespace, service: ServeOptions) -> int:
                 _say_stopping(screen, running)
             elif not args.once:
                 _say_left_running(screen, running, args.state_dir)
+
+
+@contextlib.contextmanager
+def _page(node: Node, wake: Wake, on_page: Callable[[str], None] | None) -> Iterator[None]:
+    """The node's page on a free port of loopback, if anybody is to hear where."""
+    if on_page is None:
+        yield
+        return
+    from agent.server import ListenSettings, serve_state
+    from agent.server.board import StateBoard
+
+    board = StateBoard(node.agent.processes)
+    node.loop.listeners.add(board)
+    with serve_state(node, board, ListenSettings(port=0), wake) as server:
+        if (url := server.wait().url) is not None:
+            on_page(url)
+        yield
 
 
 def _watching(source: Source, stop_on_exit: bool) -> str:

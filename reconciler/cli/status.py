@@ -69,6 +69,8 @@ def _show(args: argparse.Namespace, at: Inspection) -> int:
     everything = local.as_reported_here(args, observe_status(at))
     status = chosen(args, everything)
     show(args, status)
+    if args.output == "text" and (page := local.page_here(args)):
+        tell(f"page: {page}")
     if args.local is None:
         for line in not_covered(desired, everything.observed, "looked at"):
             tell(printable(line))

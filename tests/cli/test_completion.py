@@ -31,6 +31,7 @@ _SHELLS = {"bash": (("bash", "--norc", "-c"), _BASH), "fish": (("fish", "-N", "-
 _OFFERED = {
     "reconcile logs ch": {"chat"},
     "reconcile ask ge": {"gemma"},
+    "reconcile open ma": {"mac"},
     "reconcile rm model/": {"model/gemma"},
     "reconcile status --not": {"--not-ready"},
     "reconcile susp": {"suspend"},

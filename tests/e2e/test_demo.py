@@ -27,6 +27,7 @@ from tests.support.http import FileServer
 from tests.support.ports import own_row
 from tests.support.real_models import SMOLLM2, link_model
 from tests.support.reconciler import Fleet, Machine
+from tests.support.served_node import request
 from tests.support.wait import PATIENCE_S, wait_for
 
 pytestmark = pytest.mark.e2e
@@ -183,6 +184,9 @@ def test_on_a_terminal_it_shows_plan_and_address_follows_an_edit_and_ctrl_c_stop
         assert "2 to create" in shown
         assert "default/search  ready at http://127.0.0.1:" in shown
         assert "default/chat  ready at http://127.0.0.1:" in shown
+        page = re.search(r"See it in a browser: (\S+)\r\n", shown)
+        assert page
+        assert "default/search" in request(page[1], "GET", "/").text
         assert "\x1b[" in terminal.shown  # with colours
         pasted = re.search(r"  (curl (\S+)/v1/chat/completions -d '\r\n.+?')\r\n", shown, re.DOTALL)
         assert pasted
