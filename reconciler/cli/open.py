@@ -117,7 +117,7 @@ def _forward(args: argparse.Namespace, cluster: Named, path: str = "/") -> int:
 
 
 def _places(desired: Desired, name: str) -> list[_Place]:
-    """Of a node, or each of a service. Raises UsageError: there is none."""
+    """Where a node is, or each process of a service. Raises UsageError: there is none."""
     from reconciler.api.fleetnode import FleetNode
     from reconciler.api.meta import service_ref
     from reconciler.source.suggest import did_you_mean
