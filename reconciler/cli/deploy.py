@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from reconciler.cli.options import add_agent_options, add_local_options, check_output
-from reconciler.cli.written import Written, add_commit_options, open_folder, write
+from reconciler.cli.written import Written, add_commit_options, how_applied, open_folder, write
 from reconciler.console.edge import Exit, tell
 from reconciler.console.option import add
 from reconciler.console.shared import OFFLINE
 from reconciler.report.terminal import printable
+
+if TYPE_CHECKING:
+    from reconciler.source.directory import DirectorySource
+    from reconciler.source.worktree import WorktreeSource
 
 EXAMPLES = {
     "reconcile deploy smollm2-135m --local": "one of the catalogue, if it fits",
@@ -58,16 +63,18 @@ def run(args: argparse.Namespace) -> int:
         return Exit.BLOCKED
     for line in fit.warnings(draft, entry, desired):
         tell(printable(f"warning: {line}"))
-    return _write(Path(fleet.location), draft.files(node), args)
+    return _write(fleet, draft.files(node), args)
 
 
-def _write(root: Path, files: dict[str, str], args: argparse.Namespace) -> int:
+def _write(
+    fleet: DirectorySource | WorktreeSource, files: dict[str, str], args: argparse.Namespace
+) -> int:
     if args.dry_run:
         print("---\n".join(f"# {path}\n{text}" for path, text in files.items()), end="")
         return Exit.OK
     new = {path: Written(None, text.encode()) for path, text in files.items()}
-    write(root, new, args, f"Serve {args.name}")
+    write(Path(fleet.location), new, args, f"Serve {args.name}")
     if not (args.commit or args.push):
         command = "reconcile --dry-run" + ("" if args.local is None else " --local")
-        tell(f"written, not applied: look at `{command}`, commit and push")
+        tell(f"written, not applied: look at `{command}`, {how_applied(fleet, args)}")
     return Exit.OK

@@ -6,14 +6,14 @@ from __future__ import annotations
 import argparse
 import difflib
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reconciler.api.errors import UsageError
-from reconciler.cli.options import add_agent_options, add_local_options
-from reconciler.cli.written import Written, add_commit_options, open_folder, write
+from reconciler.cli.options import add_agent_options, add_local_options, check_output
+from reconciler.cli.written import Written, add_commit_options, how_applied, open_folder, write
 from reconciler.console.edge import Exit, tell
 from reconciler.console.option import add
 from reconciler.console.shared import OFFLINE
@@ -21,10 +21,14 @@ from reconciler.report.terminal import printable
 
 if TYPE_CHECKING:
     from reconciler.api.meta import ObjectRef
+    from reconciler.source.directory import DirectorySource
     from reconciler.source.load import Loaded
+    from reconciler.source.worktree import WorktreeSource
 
 
-def add_edit_options(parser: argparse.ArgumentParser) -> None:
+def add_edit_options(parser: argparse.ArgumentParser, metavar: str, names: str) -> None:
+    """`names` says what those are that a person gives."""
+    parser.add_argument("names", nargs="+", metavar=metavar, help=names)
     parser.add_argument("--dry-run", action="store_true", help="print the change, write nothing")
     add_commit_options(parser)
     add(parser, (OFFLINE,))
@@ -36,7 +40,7 @@ def add_edit_options(parser: argparse.ArgumentParser) -> None:
 class EditedFleet:
     """The folder of a fleet, and what is declared in its files."""
 
-    root: Path
+    source: DirectorySource | WorktreeSource
     loaded: Loaded
     files: Mapping[str, bytes]
 
@@ -49,7 +53,11 @@ class EditedFleet:
         source = open_folder(args)
         checkout = source.fetch()
         files = {file.path: file.data for file in checkout.yaml_files()}
-        return cls(Path(source.location), reader()(checkout, frozenset()), files)
+        return cls(source, reader()(checkout, frozenset()), files)
+
+    @property
+    def root(self) -> Path:
+        return Path(self.source.location)
 
     def place(self, ref: ObjectRef, field: str = "") -> str:
         """`services/chat.yaml:12` of a declared object."""
@@ -89,12 +97,40 @@ class EditedFleet:
                 f"{again.origin.line}: remove one of them by hand first"
             )
 
-    def by_hand(self, ref: ObjectRef) -> UsageError:
+    def edited(
+        self, refs: Iterable[ObjectRef], edit: Callable[[bytes, int], bytes | None]
+    ) -> dict[str, bytes | None]:
+        """The files after an edit of each document; the last one of a file first, as the others
+        then keep their numbers. Raises UsageError."""
+        from reconciler.source.edit import NotEditable
+
+        origins = self.loaded.origins
+        files: dict[str, bytes | None] = {}
+        for ref in sorted(refs, key=lambda ref: origins[ref].document, reverse=True):
+            path = origins[ref].path
+            data = files.get(path, self.files[path])
+            assert data is not None, "it holds what is still to be edited"
+            try:
+                files[path] = edit(data, origins[ref].document)
+            except NotEditable as error:
+                raise self._by_hand(ref) from error
+        return files
+
+    def _by_hand(self, ref: ObjectRef) -> UsageError:
         """For a document that is written in a way that no command may touch."""
         return UsageError(
             f"{self.place(ref)}: {ref} is written in a way that only its author can change safely;"
             " edit the file by hand"
         )
+
+
+def named_objects(
+    args: argparse.Namespace, *, kind: str | None = None
+) -> tuple[EditedFleet, list[ObjectRef]]:
+    """The fleet, and its objects that are named, once each. Raises UsageError, SourceError."""
+    check_output(args, "text")
+    fleet = EditedFleet.read(args)
+    return fleet, list(dict.fromkeys(fleet.meant(name, kind=kind) for name in args.names))
 
 
 def change(
@@ -112,7 +148,7 @@ def change(
     args.base, args.confirm = None, []
     dry_run(args)
     if not (args.commit or args.push):
-        tell("written, not applied: commit and push")
+        tell(f"written, not applied: {how_applied(fleet.source, args)}")
     return Exit.OK
 
 

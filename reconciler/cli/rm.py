@@ -11,8 +11,7 @@ import argparse
 from collections.abc import Collection, Iterator
 
 from reconciler.api.meta import ObjectRef
-from reconciler.cli.edited import EditedFleet, add_edit_options, change
-from reconciler.cli.options import check_output
+from reconciler.cli.edited import EditedFleet, add_edit_options, change, named_objects
 from reconciler.console.edge import Exit, tell
 from reconciler.report.terminal import printable
 
@@ -24,22 +23,19 @@ EXAMPLES = {
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "names", nargs="+", metavar="REF", help="NAME of a service, NAMESPACE/NAME, or KIND/NAME"
-    )
-    add_edit_options(parser)
+    add_edit_options(parser, "REF", "NAME of a service, NAMESPACE/NAME, or KIND/NAME")
 
 
 def run(args: argparse.Namespace) -> int:
     """Exit 0 written, 3 where others refer to it. Raises UsageError, SourceError, InvalidFleet."""
-    check_output(args, "text")
-    fleet = EditedFleet.read(args)
-    refs = {fleet.meant(name) for name in args.names}
+    from reconciler.source.edit import without_document
+
+    fleet, refs = named_objects(args)
     if needed := sorted(_referring(fleet, refs)):
         tell("\n".join(printable(line) for line in (*needed, "Nothing was removed.")))
         return Exit.BLOCKED
     removed = ", ".join(sorted(_short(ref) for ref in refs))
-    return change(args, fleet, _without(fleet, refs), f"Remove {removed}")
+    return change(args, fleet, fleet.edited(refs, without_document), f"Remove {removed}")
 
 
 def _referring(fleet: EditedFleet, refs: Collection[ObjectRef]) -> Iterator[str]:
@@ -49,24 +45,6 @@ def _referring(fleet: EditedFleet, refs: Collection[ObjectRef]) -> Iterator[str]
             if reference.ref in refs and resource.ref not in refs:
                 place = fleet.place(resource.ref, reference.field)
                 yield f"{place} {reference.field}: {resource.ref} needs {reference.ref}"
-
-
-def _without(fleet: EditedFleet, refs: Collection[ObjectRef]) -> dict[str, bytes | None]:
-    """The files as they are left; the last document of one first, as the others then keep their
-    numbers."""
-    from reconciler.source.edit import NotEditable, without_document
-
-    origins = fleet.loaded.origins
-    edited: dict[str, bytes | None] = {}
-    for ref in sorted(refs, key=lambda ref: origins[ref].document, reverse=True):
-        path = origins[ref].path
-        data = edited.get(path, fleet.files[path])
-        assert data is not None, "it holds what is still to be removed"
-        try:
-            edited[path] = without_document(data, origins[ref].document)
-        except NotEditable as error:
-            raise fleet.by_hand(ref) from error
-    return edited
 
 
 def _short(ref: ObjectRef) -> str:

@@ -7,11 +7,16 @@ the change is committed and pushed as any other, or by --commit and --push.
 from __future__ import annotations
 
 import argparse
+from functools import partial
+from typing import TYPE_CHECKING
 
 from reconciler.api.errors import UsageError
-from reconciler.cli.edited import EditedFleet, add_edit_options, change
-from reconciler.cli.options import check_output
+from reconciler.cli.edited import EditedFleet, add_edit_options, change, named_objects
+from reconciler.cli.written import push
 from reconciler.console.edge import Exit, tell
+
+if TYPE_CHECKING:
+    from reconciler.api.meta import ObjectRef
 
 EXAMPLES = {
     "reconcile suspend chat": "one service, and the plan that follows",
@@ -20,10 +25,7 @@ EXAMPLES = {
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "names", nargs="+", metavar="NAME", help="NAME of a service, or NAMESPACE/NAME"
-    )
-    add_edit_options(parser)
+    add_edit_options(parser, "NAME", "NAME of a service, or NAMESPACE/NAME")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -33,39 +35,43 @@ def run(args: argparse.Namespace) -> int:
 
 def switch(args: argparse.Namespace, *, on: bool) -> int:
     """Write whether services are suspended."""
-    check_output(args, "text")
-    from reconciler.api.inferenceservice import InferenceService
-    from reconciler.source.edit import NotEditable, with_switch
+    from reconciler.source.edit import with_switch
 
-    fleet = EditedFleet.read(args)
+    fleet, refs = named_objects(args, kind="InferenceService")
+    already = [ref for ref in refs if _is_suspended(fleet, ref, resumes=not on) == on]
     word = "suspended" if on else "not suspended"
-    edited: dict[str, bytes | None] = {}
-    already: dict[str, None] = {}
-    for ref in dict.fromkeys(fleet.meant(name, kind="InferenceService") for name in args.names):
-        service = fleet.loaded.standing.get(InferenceService, ref)
-        assert service is not None, "it is declared"
-        if not on and service.spec.replicas == 0:
-            place = fleet.place(ref, "spec.replicas")
-            raise UsageError(
-                f"{place} spec.replicas: 0 stops {ref.label} too; write how many are to run"
-            )
-        if service.spec.suspend == on:
-            tell(f"{fleet.place(ref, 'spec.suspend')}: {ref.label} is {word} already")
-            already[fleet.loaded.origins[ref].path] = None
-            continue
-        origin = fleet.loaded.origins[ref]
-        data = edited.get(origin.path) or fleet.files[origin.path]
-        try:
-            edited[origin.path] = with_switch(data, origin.document, "suspend", on=on)
-        except NotEditable as error:
-            raise fleet.by_hand(ref) from error
-    if already and (args.commit or args.push) and not args.dry_run:
-        # Written before and never committed: exit 0 would say that it is.
-        from reconciler.source import committing
+    for ref in already:
+        tell(f"{fleet.place(ref, 'spec.suspend')}: {ref.label} is {word} already")
+    is_committed = (args.commit or args.push) and not args.dry_run
+    if already and is_committed:
+        _must_be_committed(fleet, already, push=args.push)
+    if others := [ref for ref in refs if ref not in already]:
+        edited = fleet.edited(others, partial(with_switch, key="suspend", on=on))
+        verb = "Suspend" if on else "Resume"
+        return change(args, fleet, edited, f"{verb} {', '.join(args.names)}")
+    if is_committed and args.push:
+        push(fleet.root)
+    return Exit.OK
 
-        paths = tuple(already)
-        committing.check(fleet.root, paths, push=args.push, edited=paths)
-    if not edited:
-        return Exit.OK
-    verb = "Suspend" if on else "Resume"
-    return change(args, fleet, edited, f"{verb} {', '.join(args.names)}")
+
+def _is_suspended(fleet: EditedFleet, ref: ObjectRef, *, resumes: bool) -> bool:
+    """Raises UsageError for one that is to be resumed and would not run then."""
+    from reconciler.api.inferenceservice import InferenceService
+
+    service = fleet.loaded.standing.get(InferenceService, ref)
+    assert service is not None, "it is declared"
+    if resumes and service.spec.replicas == 0:
+        place = fleet.place(ref, "spec.replicas")
+        raise UsageError(
+            f"{place} spec.replicas: 0 stops {ref.label} too; write how many are to run"
+        )
+    return service.spec.suspend
+
+
+def _must_be_committed(fleet: EditedFleet, refs: list[ObjectRef], *, push: bool) -> None:
+    """What was written before and never committed is not what --commit is asked for: exit 0 would
+    say that it is. Raises UsageError."""
+    from reconciler.source import committing
+
+    paths = tuple(dict.fromkeys(fleet.loaded.origins[ref].path for ref in refs))
+    committing.check(fleet.root, paths, push=push, edited=paths)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,6 +43,19 @@ def open_folder(args: argparse.Namespace) -> DirectorySource | WorktreeSource:
     if not isinstance(fleet, DirectorySource | WorktreeSource):
         raise UsageError("files are written into a folder: -C must be one, without --ref")
     return fleet
+
+
+def how_applied(source: DirectorySource | WorktreeSource, args: argparse.Namespace) -> str:
+    """What a person does next with files that were written and not committed."""
+    from reconciler.source.worktree import WorktreeSource
+
+    if isinstance(source, WorktreeSource):
+        return "commit and push"
+    words = [] if args.fleet == "." else ["-C", args.fleet]
+    if args.local is not None:
+        words.append(f"--local={args.local}" if args.local else "--local")
+    words += (word for name in args.cluster for word in ("--cluster", name))
+    return f"run `{shlex.join(['reconcile', 'apply', *words])}`"
 
 
 def write(root: Path, files: Mapping[str, Written], args: argparse.Namespace, subject: str) -> None:
@@ -109,4 +123,11 @@ def _commit(root: Path, paths: tuple[str, ...], args: argparse.Namespace, subjec
             printable(f"warning: not in that commit, but in this folder: {', '.join(done.left)}"),
         )
     if args.push:
-        tell(printable(f"pushed to {committing.push(root)}"))
+        push(root)
+
+
+def push(root: Path) -> None:
+    """Push what is committed. Raises SourceError."""
+    from reconciler.source import committing
+
+    tell(printable(f"pushed to {committing.push(root)}"))

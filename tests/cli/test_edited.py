@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.cli import main
-from tests.support.fleets import load_folder, model, node, service, write_fleet
+from tests.support.fleets import document, load_folder, model, node, service, write_fleet
 from tests.support.repos import Repo, git_env
 
 TOGETHER = f"# of both\n\n{model()}---\n# a talker\n{service('chat')}"
@@ -60,7 +60,7 @@ def test_a_suspended_service_stops_by_the_plan_that_follows_and_resumes_as_it_wa
     }
     assert (desk.root / "both.yaml").stat().st_mode & 0o777 == 0o640
     assert out.startswith(f"{desk.root}/both.yaml\n")
-    assert "written, not applied" in err
+    assert f"written, not applied: run `reconcile apply -C {desk.root}`" in err
     assert "suspended already" in desk.type("suspend", "chat")[2]
     assert desk.type("resume", "chat")[0] == 0
     assert desk.files() == before
@@ -136,7 +136,7 @@ def test_what_cannot_be_edited_is_said_and_nothing_is_written(
 def test_a_dry_run_prints_the_change_and_writes_nothing(
     words: str, change: tuple[str, str], desk: Desk
 ) -> None:
-    far = service("far").replace("  name: far", "  name: far\n  namespace: away")
+    far = document("InferenceService", "far", {"modelRef": "gemma"}, namespace="away")
     write_fleet(desk.root, {"far.yaml": far})
     before = desk.files()
 
@@ -167,3 +167,24 @@ def test_a_commit_has_the_edit_and_never_what_a_person_left_in_the_same_file(
         assert "both.yaml: has changes that are not committed" in each[2]
     changed = repo.git("show", "--name-status", "--format=%an: %s", "HEAD").splitlines()
     assert changed == ["Ada: Remove other", "", "D\tother.yaml"]
+
+
+def test_a_push_takes_along_what_was_committed_before_and_says_so_of_a_git_folder(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in git_env().items():
+        monkeypatch.setenv(name, value)
+    repo = Repo.create(tmp_path / "git")
+    repo.publish(desk.files())
+    at = Desk(repo.work, desk.output)
+    code, _, err = at.type("resume", "chat", "--commit")  # so already: nothing to commit
+    written = at.type("suspend", "chat")[2]
+    repo.commit("by hand", push=False)
+
+    pushed = at.type("suspend", "chat", "--push")
+
+    assert (code, pushed[0]) == (0, 0), pushed[2]
+    assert "not suspended already" in err
+    assert "written, not applied: commit and push\n" in written
+    assert "pushed to origin/main" in pushed[2]
+    assert repo.git("log", "--format=%s", "-1", "origin/main") == "by hand"
