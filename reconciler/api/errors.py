@@ -3,6 +3,7 @@
     ReconcilerError             a person can act on it; its text says what, where and what to do
     ├── UsageError              the command line is invalid (exit 64)
     ├── SourceError             the fleet's source cannot be read now; try again later
+    │   └── NoSuchFolder        the commit is there, and the fleet's folder is not in it
     ├── InvalidFleet            the fleet has errors; wait for a new revision (has every Problem)
     ├── HeaderError             a model file's header breaks a limit
     ├── ModelError              a model's files cannot be had
@@ -51,6 +52,14 @@ class UsageError(ReconcilerError):
 
 class SourceError(ReconcilerError):
     """The fleet's source cannot be read now: retry."""
+
+
+class NoSuchFolder(SourceError):
+    """A commit, and the fleet's folder is not in it."""
+
+    def __init__(self, message: str, revision: str) -> None:
+        super().__init__(message)
+        self.revision = revision
 
 
 class InvalidFleet(ReconcilerError):

@@ -34,7 +34,8 @@ COMMANDS: Mapping[str, CommandRow] = MappingProxyType(
             formats=TEXT_OR_JSON,
         ),
         "run": CommandRow(
-            "the four as options: --dry-run, --once, --watch, or none", formats=TEXT_OR_JSON
+            "the four as options: --dry-run, --once, --watch, or none",
+            formats=(*TEXT_OR_JSON, "markdown (with --dry-run)"),
         ),
         "validate": CommandRow(
             "check every file of the fleet; without --cluster it opens no connection",

@@ -102,7 +102,8 @@ def _teach(command: str, parser: Parser, formats: tuple[str, ...]) -> None:
         elif isinstance(action.metavar, str) and action.metavar in files:
             _set(action, files[action.metavar])
         elif action.dest == "output" and action.choices is None:
-            action.choices = [name for name in formats if " " not in name]
+            names = (name.partition(" (")[0] for name in formats)
+            action.choices = [name for name in names if " " not in name]
         elif (command, action.dest) == ("help", "command"):
             action.choices = list(COMMANDS)
 

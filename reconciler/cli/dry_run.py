@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from reconciler.agents.verdicts import with_verdicts
-from reconciler.api.errors import InvalidFleet, SourceError
+from reconciler.api.errors import InvalidFleet, NoSuchFolder, SourceError
 from reconciler.api.fleetnode import FleetNode
 from reconciler.cli import local
 from reconciler.cli.clusters import not_covered, planned_clusters
@@ -30,7 +30,7 @@ from reconciler.placement.pods import target_of
 from reconciler.report.plan_json import plan_json
 from reconciler.report.plan_text import plan_text
 from reconciler.report.terminal import Style, printable
-from reconciler.source.checkout import Checkout, Source
+from reconciler.source.checkout import Checkout, EmptyCheckout, Source
 from reconciler.source.load import Reader, reader
 from reconciler.source.slice import valid_part
 
@@ -179,9 +179,13 @@ def _base(
     args: argparse.Namespace, read: Reader, overrides: Callable[[Fleet], Fleet], headers: Headers
 ) -> Desired:
     """The revision that --from names. One with errors is what of it is valid: the change that
-    repairs it has a plan, too."""
+    repairs it has a plan, too, and so has the one that brings the fleet's folder."""
     options = vars(args) | {"ref": args.base}
-    checkout = open_fleet(argparse.Namespace(**options), working_tree=False).fetch()
+    try:
+        checkout = open_fleet(argparse.Namespace(**options), working_tree=False).fetch()
+    except NoSuchFolder as error:
+        tell(printable(f"{error.revision[:12]} has no such folder: compared with an empty fleet"))
+        checkout = EmptyCheckout(error.revision)
     loaded = read(checkout, frozenset())
     fleet = loaded.fleet
     if fleet is None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol, runtime_checkable
 
+from reconciler.api.errors import SourceError
 from reconciler.fleet.fleet import RepositoryFile
 
 if TYPE_CHECKING:
@@ -67,6 +68,36 @@ class Checkout(Protocol):
 
     def commit_of(self, path: str) -> str | None:
         """The last commit that touched a file; None for uncommitted edits and plain directories."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyCheckout:
+    """A commit without the fleet's folder, where that means that nothing was declared then."""
+
+    revision: str
+    history: FieldHistory | None = None
+
+    @property
+    def commit(self) -> str | None:
+        return self.revision
+
+    def yaml_files(self, held_paths: Collection[str] = ()) -> Iterable[YamlFile]:
+        return ()
+
+    def model_file(self, path: str) -> RepositoryFile:
+        raise self._missing(path)
+
+    def folder(self, path: str) -> tuple[str, ...]:
+        raise self._missing(path)
+
+    def open(self, path: str) -> BinaryIO:
+        raise self._missing(path)
+
+    def commit_of(self, path: str) -> str | None:
+        return None
+
+    def _missing(self, path: str) -> SourceError:
+        return SourceError(f"{path}: there is no such file in commit {self.revision[:12]}")
 
 
 @runtime_checkable

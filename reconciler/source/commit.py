@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from reconciler.api.errors import SourceError, error_text
+from reconciler.api.errors import NoSuchFolder, SourceError, error_text
 from reconciler.atomic import atomic_write
 from reconciler.fleet.fleet import RepositoryFile
 from reconciler.source.authorship import Authorship
@@ -172,7 +172,9 @@ class GitCheckout:
             self._authors, blobs.present, subdir=subdir
         )
         if subdir and not self._below(subdir):
-            raise SourceError(f"--path {subdir}: no such folder in commit {revision[:12]}")
+            raise NoSuchFolder(
+                f"--path {subdir}: no such folder in commit {revision[:12]}", revision
+            )
 
     def yaml_files(self, held_paths: Collection[str] = ()) -> Iterable[YamlFile]:
         ignored = self._ignored()
@@ -287,9 +289,10 @@ def list_tree(
     sizes = ("-l",) if with_sizes else ()
     output = objects.git("ls-tree", "-r", "-z", *sizes, "--full-tree", "--end-of-options", tree)
     if output.code != 0 and root and objects.resolve(f"{revision}^{{commit}}"):
-        raise SourceError(
+        raise NoSuchFolder(
             f"{root}: no such folder in commit {revision[:12]}; commit it, or use --watch, which "
-            "follows the files as they are"
+            "follows the files as they are",
+            revision,
         )
     if output.code != 0:
         raise SourceError(f"commit {revision[:12]} cannot be read: {output.message}")

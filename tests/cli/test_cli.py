@@ -34,6 +34,7 @@ from tests.support.fleets import (
 )
 from tests.support.gguf_models import tiny_llama
 from tests.support.http import OneLineServer
+from tests.support.repos import Repo
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 
@@ -627,7 +628,9 @@ def test_the_formats_that_help_names_are_those_that_are_printed(
     assert code == 64
     told = re.search(r"-o yaml: this prints (.*)", err)
     choice = told[1] if told and "," in told[1] else None  # text alone is none
-    assert choice == (shown and shown[1].partition(", or")[0])
+    always = shown and re.sub(r", or .*|, \w+ \(.*\)", "", shown[1])
+    assert choice == always
+    assert (command == "run") == (shown is not None and "markdown (with" in shown[1])
 
 
 @pytest.mark.parametrize("command", ["schema", "demo"])
@@ -743,6 +746,23 @@ def test_a_plan_against_a_revision_never_removes_what_a_node_would_hold(
     assert code == 3
     assert [change["action"] for change in plan["changes"]] == ["unknown"]
     assert "holds what it runs" in plan["unreachable"][0]["message"]
+
+
+@pytest.mark.parametrize("path", [(), ("--path", "more")])
+def test_a_plan_against_a_commit_without_the_fleets_folder_is_that_of_a_new_fleet(
+    path: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    repo = Repo.create(tmp_path)
+    repo.publish({"README.md": "soon"} | ({"fleet/other.yaml": node("x")} if path else {}))
+    repo.publish({f"fleet/more/{name}": text for name, text in small_fleet().items()})
+
+    code, out, err = run(
+        capsys, "plan", "--from", "HEAD~1", "-C", repo.work / "fleet", *path, "-o", "json"
+    )
+
+    assert code == 2, err
+    assert [change["action"] for change in json.loads(out)["changes"]] == ["create"]
+    assert "compared with an empty fleet" in err
 
 
 def test_the_agents_status_names_the_node_that_this_machine_is(
