@@ -116,7 +116,7 @@ def once(loop: Loop, console: Recorder, timeout_s: float) -> int:
         assert console.observed is not None
         waiting = _waiting(loop.desired, console.last, console.observed)
         is_over = monotonic() >= deadline
-        if not waiting or is_over or all(map(_is_final, waiting.values())):
+        if not waiting or is_over or all(map(is_final, waiting.values())):
             if is_over:
                 console.say_missing(waiting, timeout_s)
             console.print_once()
@@ -153,8 +153,10 @@ def _as_it_comes(instance: Instance) -> Instance | None:
     return replace(instance, ready=False, reason=pending.reason, message=pending.message)
 
 
-def _is_final(instance: Instance | None) -> bool:
-    """Whether waiting longer cannot help: only other bytes or another commit will."""
+def is_final(instance: Instance | None) -> bool:
+    """Whether waiting longer cannot help: only other bytes or another commit will. What a process
+    failed for is not final while its successor waits for something else, such as its model."""
     from agent.process.exits import PERMANENT
 
-    return instance is not None and instance.reason in PERMANENT
+    waits = instance and (instance.pending or instance)
+    return waits is not None and waits.reason in PERMANENT

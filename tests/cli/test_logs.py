@@ -115,22 +115,22 @@ def test_who_follows_pods_follows_those_that_begin_later_from_their_first_line(
             f"{of}/chat-b/log?container=engine": b"new",
         }
         pods = ServicePods(server.api, service_ref("chat"), {"tailLines": "5"})
-        calls = 0
+        lines: list[str] = []
+        silent = iter((503,))  # once, and asked again
 
         def later() -> Mapping[str, LogSource]:
-            nonlocal calls
-            calls += 1
-            server.status = 503 if calls == 2 else 200  # silent once, and asked again
-            server.objects = [pod("chat-a", "2"), pod("chat-b", "3")]
-            if calls == 4:
+            lines.extend(capsys.readouterr().out.splitlines())
+            if lines:
+                server.status = next(silent, 200)
+                server.objects = [pod("chat-a", "2"), pod("chat-b", "3")]
+            if len(lines) == 3:
                 signal.raise_signal(signal.SIGINT)
-            return pods.begun() if calls > 1 else {}
+            return pods.begun()
 
         code = logview.show(pods.begun(), later=later)
 
-    out = capsys.readouterr().out.splitlines()
     assert code == 130
-    assert (out[0], sorted(out[1:])) == ("old", ["chat-a  restarted", "chat-b  new"])
+    assert (lines[0], sorted(lines[1:])) == ("old", ["chat-a  restarted", "chat-b  new"])
 
 
 @pytest.mark.parametrize("command", ["logs chat", "ask chat hi"])
