@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from reconciler.api.meta import ObjectRef
     from reconciler.core.observation import Instance
     from reconciler.core.plan import Blocked
+    from reconciler.fleet.command import Command
 
 _SERVICE = "InferenceService"
 _SLOWEST_PASS_S = 120.0
@@ -85,6 +86,11 @@ class Answers:
         """Services that should run here, with their current state."""
         observed = self._board.observed or self._nothing
         return live(observed, self._node.agent.processes.snapshot(), self.target)
+
+    def command(self, ref: ObjectRef) -> Command | None:
+        """What a service's process was started with; None: it has none here."""
+        running = self._node.agent.processes.snapshot()
+        return next((state.launch.command for state in running if state.ref == ref), None)
 
     @property
     def target(self) -> str:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from reconciler.agents.verdicts import verdicts_of
+from reconciler.api.meta import service_ref
 from reconciler.loop.declared_services import declared_services
+from reconciler.loop.explained import explained
 from reconciler.page.values import Documents
 from reconciler.report.plan_json import plan_json
 from reconciler.report.status import Status, status_json
@@ -39,4 +43,11 @@ class NodeDocuments:
         declared = declared_services(planned.desired, planned.plan, observed, verdicts, name)
         revision = planned.desired.fleet.revision
         status = Status(observed, declared, {target: state}, revision)
-        return Documents(name, status_json(status), plan_json(planned.plan))
+        explain = partial(self._explained, planned, name)
+        return Documents(name, status_json(status), plan_json(planned.plan), explain)
+
+    def _explained(
+        self, planned: Pass, node: str, namespace: str, name: str
+    ) -> Mapping[str, Any] | None:
+        ref = service_ref(f"{namespace}/{name}")
+        return explained(planned, ref, node, self._answers.command(ref))

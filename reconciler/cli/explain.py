@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from reconciler.api.meta import ObjectRef
-    from reconciler.fleet.command import Command
     from reconciler.loop.desired import Desired
-    from reconciler.placement.explanation import Explanation
 
 
 EXAMPLES = {
@@ -48,16 +46,14 @@ def run(args: argparse.Namespace) -> int:
     if is_field(args.object):
         return explain_field(args)
     from reconciler.api.inferenceservice import InferenceService
-    from reconciler.capacity.admission import NOBODY
     from reconciler.cli import local
     from reconciler.cli.fleet import open_planned
     from reconciler.cli.headers import headers_of, say_unknown
     from reconciler.cli.inspection import inspect_node, inspect_placement
     from reconciler.cli.overrides import with_defaults
     from reconciler.cli.render import commands_in_pods
-    from reconciler.loop.desired import used_by_others
-    from reconciler.placement.explanation import explain_service
-    from reconciler.report.explain import as_planned, explain_json, explain_text
+    from reconciler.loop.explained import command_left_open, explanation_of, origins_of
+    from reconciler.report.explain import explain_json, explain_text
 
     ref = parse_ref(args.object)
     source = open_planned(args)
@@ -80,19 +76,17 @@ def run(args: argparse.Namespace) -> int:
     if service is None:
         raise UsageError(_unknown(ref, desired))
     say_unknown(at.headers)
-    others = used_by_others(planned.observed) if at.node else NOBODY
     fleet = with_defaults(args)(desired.fleet)  # this machine's own view leaves them out
-    explanation = explain_service(service, fleet, desired.facts, desired.assignment, others)
-    explanation = as_planned(explanation, planned.plan.blocked, at.node)
+    explanation = explanation_of(service, planned, fleet, at.node)
     command = None
     if explanation.sized is not None and explanation.sized.node == at.node:
         here = local.observed_node(args, at.node, desired.fleet)
         command = here.command(explanation.sized, desired.assignment.workloads)
-    command = command or commands_in_pods(desired).get(ref) or _placeholders(explanation)
+    command = command or commands_in_pods(desired).get(ref) or command_left_open(explanation)
+    origins = origins_of(explanation)
     if args.output == "json":
-        print(json.dumps(explain_json(explanation, command), indent=2))
+        print(json.dumps(explain_json(explanation, command, origins), indent=2))
     else:
-        origins = _origins(explanation)
         sys.stdout.write(explain_text(explanation, command, width_of(sys.stdout), origins))
     return Exit.OK
 
@@ -149,24 +143,3 @@ def _users(ref: ObjectRef, desired: Desired) -> list[str]:
         if ref.kind == "FleetNode" and workload.node == ref.name
     }
     return sorted(named | placed)
-
-
-def _origins(explanation: Explanation) -> dict[str, list[str]]:
-    from reconciler.report.flag_origins import flag_origins
-    from reconciler.runtimes import RUNTIMES
-
-    if explanation.sized is None:
-        return {}
-    render = RUNTIMES[explanation.sized.runtime].command
-    return flag_origins(explanation.service, explanation.sized, render)
-
-
-def _placeholders(explanation: Explanation) -> Command | None:
-    """The command with a node's facts left open, where no node could fill them in."""
-    from reconciler.runtimes import RUNTIMES
-    from reconciler.runtimes.runtime import NodeFacts
-
-    if explanation.sized is None:
-        return None
-    facts = NodeFacts(host=explanation.sized.listen.host)
-    return RUNTIMES[explanation.sized.runtime].command(explanation.sized, facts)

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 from reconciler.agents.verdicts import with_verdicts
 from reconciler.api.fleet import FleetPolicy
+from reconciler.api.meta import service_ref
 from reconciler.cli.observed_status import status_as_seen
 from reconciler.core.observation import Observation
 from reconciler.loop import Listener
+from reconciler.loop.explained import explained
 from reconciler.page.values import Documents
 from reconciler.report.plan_json import plan_json
 from reconciler.report.status import Status, status_json
@@ -58,4 +60,9 @@ def _documents(seen: _Seen) -> Documents:
     status = status_as_seen(seen.planned, seen.states, seen.left)
     names = [policy.metadata.name for policy in desired.fleet.all(FleetPolicy)]
     title = names[0] if names else "fleet"
-    return Documents(title, status_json(status), plan_json(with_verdicts(plan, seen.states)))
+    return Documents(
+        title,
+        status_json(status),
+        plan_json(with_verdicts(plan, seen.states)),
+        lambda namespace, name: explained(seen.planned, service_ref(f"{namespace}/{name}"), None),
+    )

@@ -83,7 +83,8 @@ class Pages:
         if service is None:
             text = error_page("No such service", f"Nothing is known of {namespace}/{name} here.")
             return _html(request, text, 404)
-        return _html(request, page("service", documents, service=service))
+        more = {"service": service, "explained": documents.explain(namespace, name)}
+        return _html(request, page("service", documents, **more))
 
 
 def not_shown(status: int, message: str) -> Response:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import json
+import shlex
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
@@ -13,7 +14,7 @@ from reconciler.page import values
 from reconciler.report.terminal import printable
 
 
-def page(name: str, documents: values.Documents, **more: values.Document) -> str:
+def page(name: str, documents: values.Documents, **more: values.Document | None) -> str:
     """One of `templates/`, of these documents."""
     template = _environment().get_template(f"{name}.html")
     return template.render(
@@ -45,10 +46,13 @@ def _environment() -> Environment:
         "link": values.service_link,
         "plain": lambda text: "\n".join(map(printable, str(text).split("\n"))),
         "value": lambda value: json.dumps(value, ensure_ascii=False),
+        "shell": shlex.join,
         "short": lambda revision: str(revision)[:7],
     }
     environment.globals |= {
         "bars": values.bars,
+        "flags": values.flags,
+        "memory_parts": values.memory_parts,
         "troubles": values.troubles,
         "changes_by_target": values.changes_by_target,
     }

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from reconciler.report.flag_origins import argument_groups
 from reconciler.report.status import MEANT
 
 Document = Mapping[str, Any]
 
 
 class Documents(NamedTuple):
-    """`title` names whose they are. No plan: no revision was followed yet."""
+    """`title` names whose they are. No plan: no revision was followed yet. `explain` is called for
+    a service that somebody looks at, with its namespace and name: the document of `explain -o
+    json`; None: no such service is declared."""
 
     title: str
     status: Document
     plan: Document | None
+    explain: Callable[[str, str], Document | None] = lambda _, __: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,34 @@ class Bar:
     parts: tuple[BarPart, ...]
 
 
+class MemoryPart(NamedTuple):
+    """Bytes of a service's memory, and the piece of the bar that they are."""
+
+    name: str
+    size: int
+    bar: BarPart
+
+
+class Flag(NamedTuple):
+    """A word of a command with its values, and where they come from."""
+
+    name: str
+    value: str
+    source: str
+
+
+_PARTS = {
+    "weightsBytes": "weights",
+    "kvBytes": "context",
+    "stateBytes": "recurrent state",
+    "logitsBytes": "logits",
+    "computeBytes": "computing a step",
+    "overheadBytes": "the process itself",
+    "promptCacheBytes": "prompts kept",
+    "projectorBytes": "projector",
+}
+
+
 def label(ref: Document) -> str:
     return f"{ref['namespace']}/{ref['name']}" if ref.get("namespace") else str(ref["name"])
 
@@ -68,6 +100,22 @@ def bars(node: Document, plan: Document | None) -> tuple[Bar, ...]:
     """A node's pools, in its order."""
     after = _after(plan, node["target"])
     return tuple(_bar(pool, after.get(pool["name"])) for pool in node["pools"])
+
+
+def memory_parts(memory: Document) -> tuple[MemoryPart, ...]:
+    """What a service's memory is for, by size."""
+    parts = [(name, memory[key]) for key, name in _PARTS.items() if memory[key]]
+    whole = sum(count for _, count in parts)
+    sized = sorted(parts, key=lambda part: -part[1])
+    bars = _parts(((f"part{i}", count) for i, (_, count) in enumerate(sized)), whole)
+    return tuple(MemoryPart(*part, bar) for part, bar in zip(sized, bars, strict=True))
+
+
+def flags(explained: Document) -> tuple[Flag, ...]:
+    """The command's flags in its order, each with where it comes from."""
+    origin = {flag: source for source, names in explained["flags"].items() for flag in names}
+    groups = argument_groups(explained["command"])[1:]
+    return tuple(Flag(name, " ".join(words), origin.get(name, "")) for name, *words in groups)
 
 
 def changes_by_target(plan: Document) -> Mapping[str, list[Document]]:

@@ -60,9 +60,14 @@ def as_planned(
     return replace(explanation, held=(*explanation.held, *news), verdicts=verdicts)
 
 
-def explain_json(explanation: Explanation, command: Command | None) -> dict[str, Any]:
-    """`{ref, warnings, placement, memory, image, command}`; memory is null until the model's header
-    is known, and image where the service runs in no pods."""
+def explain_json(
+    explanation: Explanation,
+    command: Command | None,
+    origins: Mapping[str, Sequence[str]] = NO_ORIGINS,
+) -> dict[str, Any]:
+    """`{ref, warnings, placement, memory, image, command, flags}`; memory is null until the model's
+    header is known, and image where the service runs in no pods. `flags` are the command's, by
+    where they come from."""
     sized = explanation.sized
     placed = explanation.workloads
     return {
@@ -81,6 +86,7 @@ def explain_json(explanation: Explanation, command: Command | None) -> dict[str,
         if explanation.image
         else None,
         "command": list(command.argv) if command else [],
+        "flags": {source: list(flags) for source, flags in origins.items()},
     }
 
 

@@ -83,6 +83,9 @@ def test_a_node_has_pages_that_run_nothing_from_elsewhere(node: ServedNode) -> N
     assert [page.status for page in (fleet, chat, plan, again, nobody)] == [200, 200, 200, 304, 404]
     assert "MemoryFits" in fleet.text
     assert "tiny, loaded" in chat.text
+    assert "default of spec.contextSize" in chat.text
+    assert "recurrent state" not in chat.text
+    assert "weights" in chat.text
     assert "InferenceService default/big" in plan.text
     assert "default-src 'none'" in fleet.headers["content-security-policy"]
     for file, kind in (("/page.css", "text/css"), ("/page.js", "text/javascript")):

@@ -14,12 +14,28 @@ from reconciler.api.meta import service_ref
 from reconciler.core.observation import Observation, ObservedPool, TargetState
 from reconciler.core.plan import Plan
 from reconciler.page.render import page
-from reconciler.page.values import Documents, bars, service_of, troubles
+from reconciler.page.values import Documents, bars, memory_parts, service_of, troubles
 from reconciler.report.plan_json import plan_json
 from reconciler.report.status import DeclaredService, Status, status_json
 
 GIB = 2**30
 HOSTILE = '<script>alert("x")</script>'
+
+
+EXPLAINED: dict[str, Any] = {
+    "memory": {
+        **dict.fromkeys(("stateBytes", "logitsBytes", "computeBytes", "overheadBytes"), 0),
+        "promptCacheBytes": 0,
+        "projectorBytes": 0,
+        "kvBytes": GIB,
+        "weightsBytes": 2 * GIB,
+        "totalBytes": 3 * GIB,
+        "exact": True,
+        "unknown": [],
+    },
+    "command": ["llama-server", "--ctx-size", "4096", "--alias", HOSTILE],
+    "flags": {"spec.contextSize": ["--ctx-size"], "the Model": ["--alias"]},
+}
 
 
 def ref(name: str) -> dict[str, str]:
@@ -137,7 +153,8 @@ def test_a_bar_is_the_whole_pool(after: int | None, parts: list[tuple[str, int]]
 def test_nothing_that_others_wrote_is_markup(name: str) -> None:
     shown = {**status(), "services": [{**_service("chat"), "message": HOSTILE, "reason": HOSTILE}]}
     held = blocked(HOSTILE, HOSTILE)
-    more = {"service": service_of(shown, "default", "chat")} if name == "service" else {}
+    service = {"service": service_of(shown, "default", "chat"), "explained": EXPLAINED}
+    more = service if name == "service" else {}
 
     text = page(name, Documents(HOSTILE, shown, plan(replaced(HOSTILE, GIB), held=(held,))), **more)
 
@@ -156,6 +173,19 @@ def test_a_page_says_what_the_documents_say() -> None:
     assert "replace default/chat contextSize 4096" in planned
     assert "download 5.0 GiB" in planned
     assert "No revision was followed yet." in page("plan", shown._replace(plan=None))
+
+
+def test_a_services_page_has_its_settings_and_its_memory_by_part() -> None:
+    shown = Documents("mac", {**status(), "services": [_service("chat")]}, plan())
+    service = service_of(shown.status, "default", "chat")
+
+    text = page("service", shown, service=service, explained=EXPLAINED)
+
+    assert "Memory 3.0 GiB weights 2.0 GiB context 1.0 GiB" in Tags(text).text
+    assert "--ctx-size spec.contextSize 4096" in Tags(text).text
+    assert f"--alias the Model {HOSTILE}" in Tags(text).text
+    assert [part.bar.width for part in memory_parts(EXPLAINED["memory"])] == [666.7, 333.3]
+    assert "Settings" not in Tags(page("service", shown, service=service, explained=None)).text
 
 
 def test_three_hundred_nodes_and_three_thousand_services_are_a_page_in_time() -> None:
