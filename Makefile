@@ -16,7 +16,7 @@ NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.14 python; do \
 	$$python -c '$(NEW_ENOUGH)' 2>/dev/null && echo $$python && break; done)
 
-.PHONY: help demo test soak preflight check lint format schemas bench clean
+.PHONY: help demo test soak preflight check lint format schemas pictures bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -54,6 +54,9 @@ lint: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+pictures: $(VENV)/.dev
+	@$(BIN)/python -m tests.pictures
 
 schemas: $(VENV)/.dev
 	$(BIN)/reconcile schema --chart deploy/chart --page docs/fields.md
