@@ -1,13 +1,14 @@
 """`GET /v1/logs`: the end of what a service's engine writes, and what was added since.
 
 Each answer is bounded and keeps nothing: who follows a log asks again, with the cursor of the last
-answer. Off loopback only, where a token is needed: a log file is its owner's, and anyone on this
-machine may ask the agent.
+answer. A log file is its owner's. Off loopback a token is needed; on loopback, where anyone on this
+machine may ask, the program that asks has to be its owner's.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from starlette.responses import Response
 
 from agent.process.logreader import LogReader
 from agent.server.guard import error
+from agent.system.peer import peer_uid
 from reconciler.api.logs import CURSOR_HEADER, MOST_LOG_BYTES, MOST_LOG_LINES
 from reconciler.api.meta import SUBDOMAIN, service_ref
 
@@ -28,9 +30,13 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(rf"{SUBDOMAIN}/{SUBDOMAIN}")
 _NOT_HERE = (
-    "on loopback no log is served, as everybody on this machine could read it: `fleet-agent logs`"
-    " shows it to its owner"
+    "on loopback a log is served to programs of its owner alone: `fleet-agent logs` shows it, too"
 )
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+}
 
 
 class Logs:
@@ -44,7 +50,7 @@ class Logs:
     async def read(self, request: Request) -> Response:
         asked = request.query_params
         name, lines = asked.get("service", ""), asked.get("lines", "100")
-        if self._is_open:
+        if self._is_open and not await asyncio.to_thread(_is_ours, request):
             return error(403, _NOT_HERE)
         if not _NAME.fullmatch(name) or not (lines.isdecimal() and len(lines) < 9):
             return error(400, "ask with service=NAMESPACE/NAME, and lines=COUNT or after=CURSOR")
@@ -59,8 +65,16 @@ class Logs:
                 )
         except ValueError:
             return error(400, "after= takes the cursor of an earlier answer")
-        headers = {CURSOR_HEADER: cursor, "Cache-Control": "no-store"}
+        headers = {CURSOR_HEADER: cursor, **_HEADERS}
         return Response(text, headers=headers, media_type="text/plain")
+
+
+def _is_ours(request: Request) -> bool:
+    """Whether a program of our own user asks, or one of root, who may read the file anyway."""
+    client, server = request.scope.get("client"), request.scope.get("server")
+    if client is None or server is None:
+        return False
+    return peer_uid(tuple(client), tuple(server)) in (os.geteuid(), 0)
 
 
 def _part(path: Path, count: int, after: str | None, *, previous: bool) -> tuple[bytes, str]:

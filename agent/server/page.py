@@ -44,7 +44,7 @@ class NodeDocuments:
         revision = planned.desired.fleet.revision
         status = Status(observed, declared, {target: state}, revision)
         explain = partial(self._explained, planned, name)
-        return Documents(name, status_json(status), plan_json(planned.plan), explain)
+        return Documents(name, status_json(status), plan_json(planned.plan), explain, has_logs=True)
 
     def _explained(
         self, planned: Pass, node: str, namespace: str, name: str

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from reconciler.page.session import Session
 
-_STATIC = {"page.css": "text/css", "page.js": "text/javascript"}
+_STATIC = {"page.css": "text/css", "page.js": "text/javascript", "log.js": "text/javascript"}
 
 
 Refusal = Callable[["Request"], Response | None]

@@ -18,7 +18,12 @@ def page(name: str, documents: values.Documents, **more: values.Document | None)
     """One of `templates/`, of these documents."""
     template = _environment().get_template(f"{name}.html")
     return template.render(
-        title=documents.title, status=documents.status, plan=documents.plan, here=name, **more
+        title=documents.title,
+        status=documents.status,
+        plan=documents.plan,
+        has_logs=documents.has_logs,
+        here=name,
+        **more,
     )
 
 

@@ -15,12 +15,13 @@ Document = Mapping[str, Any]
 class Documents(NamedTuple):
     """`title` names whose they are. No plan: no revision was followed yet. `explain` is called for
     a service that somebody looks at, with its namespace and name: the document of `explain -o
-    json`; None: no such service is declared."""
+    json`; None: no such service is declared. `has_logs`: this server has `/v1/logs`."""
 
     title: str
     status: Document
     plan: Document | None
     explain: Callable[[str, str], Document | None] = lambda _, __: None
+    has_logs: bool = False
 
 
 @dataclass(frozen=True, slots=True)

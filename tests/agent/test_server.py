@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
+import subprocess
+import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterator
@@ -20,12 +23,14 @@ from agent.cli import main, status
 from agent.server import ListenSettings, served
 from reconciler.console.edge import Exit
 from reconciler.loop import Wake
+from tests.support.builders import ref
 from tests.support.fleets import model, service
 from tests.support.ports import own_port
 from tests.support.served_node import Heard, Reply, ServedNode
 from tests.support.wait import PATIENCE_S, wait_for
 
 SCHEMA = Path(__file__).parents[2] / "schemas" / "nodestate.json"
+LOG = "/v1/logs?service=default/chat"
 CHAT = {"chat.yaml": service("chat", "tiny")}
 
 
@@ -221,11 +226,26 @@ def test_names_of_this_machine_are_answered(node: ServedNode, host: str) -> None
     assert node.get("/v1/state", headers={"Host": host}).status == 200
 
 
-def test_on_loopback_no_log_is_served_to_everybody_on_the_machine(node: ServedNode) -> None:
-    answer = node.get("/v1/logs?service=default/chat")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells whose a connection is")
+def test_on_loopback_a_log_is_served_to_its_owner(node: ServedNode) -> None:
+    node.node.agent.state.log_file(ref("chat")).write_bytes(b"loaded\n")
 
-    assert answer.status == 403
-    assert "fleet-agent logs" in answer.json()["error"]["message"]
+    own = node.get(LOG)
+    foreign = node.get(LOG, headers={"Host": "elsewhere.example"})
+
+    assert (own.status, own.text, foreign.status) == (200, "loaded\n", 421)
+    assert own.headers["cross-origin-resource-policy"] == "same-origin"
+    assert "access-control-allow-origin" not in own.headers
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can ask as somebody else")
+def test_on_loopback_no_log_is_served_to_others_on_the_machine(node: ServedNode) -> None:
+    node.node.agent.state.log_file(ref("chat")).write_bytes(b"loaded\n")
+
+    asked = ("curl", "-sS", f"{node.url}{LOG}")
+    answer = subprocess.run(asked, user=65534, capture_output=True, text=True, check=True)
+
+    assert "fleet-agent logs" in json.loads(answer.stdout)["error"]["message"]
 
 
 def test_a_page_in_a_browser_cannot_wake_the_agent(node: ServedNode) -> None:
