@@ -16,6 +16,7 @@ from reconciler.api.kinds import KINDS, schema_file
 from reconciler.api.meta import API_VERSION
 from reconciler.api.nodestate import NodeState
 from reconciler.api.quantity import format_bytes, format_duration
+from reconciler.llmkube.schema import add_fields
 from reconciler.runtimes.fields import DEFAULTS, OVERRIDDEN_FIELDS
 
 if TYPE_CHECKING:
@@ -43,6 +44,13 @@ def answer_schema() -> dict[str, Any]:
 
 def kind_schema(kind: str, runtimes: Mapping[str, Runtime]) -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of one kind, its parts under $defs."""
+    schema = own_schema(kind, runtimes)
+    add_fields(kind, schema["$defs"])
+    return schema
+
+
+def own_schema(kind: str, runtimes: Mapping[str, Runtime]) -> dict[str, Any]:
+    """The same without the fields that are LLMKube's alone."""
     schema = _json_schema(KINDS[kind])
     stitch = _STITCHES.get(kind)
     if stitch:

@@ -35,9 +35,9 @@ class Purpose(NamedTuple):
 
     `default` is the value where neither an entry of models[] nor the service states one: such a
     field is None there. `pods_only`: an agent's node makes nothing of it, and says so.
-    `affects_speed`: a measured speed counts for one value of it alone. `noted_unstated`, of the
-    lifecycle: a service's inputs have it even where it is not stated; one that came later is left
-    out there, so that older digests stay as they are.
+    `affects_speed`: a measured speed counts for one value of it alone. `noted_unstated`: a
+    service's inputs have it even where it is not stated; one that came later is left out there, so
+    that older digests stay as they are.
     """
 
     use: FieldUse

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from reconciler.api.field import ELSEWHERE, ONLY_STATED, POD, PROCESS, SCALE, WORKLOAD, Purpose
 from reconciler.api.meta import Name, ObjectRef, Reference, Resource, Spec
+from reconciler.api.pod_parts import PodFields
 from reconciler.api.quantity import Bytes, Duration
 from reconciler.api.service_parts import (
     Autoscaling,
@@ -112,7 +113,7 @@ class Router(Spec):
     ] = 1
 
 
-class InferenceServiceSpec(ModelSettings):
+class InferenceServiceSpec(PodFields, ModelSettings):
     runtime: Annotated[
         str | None,
         Purpose(WORKLOAD),

@@ -17,6 +17,23 @@ _HASHED = re.compile(r"sha256-[0-9a-f]{12}")
 _SHA256 = r"^[0-9a-f]{64}$"
 
 
+class ModelGpu(Spec):
+    count: Annotated[
+        Annotated[int, Field(ge=0, le=64)] | None,
+        Field(
+            description="Devices (GPUs) that one instance uses, where its service does not state"
+            " devices. 0: none."
+        ),
+    ] = None
+    layers: Annotated[
+        Annotated[int, Field(ge=-1, le=4096)] | None,
+        Field(
+            description="Layers that lie on devices, where its service does not state gpuLayers."
+            " -1: all."
+        ),
+    ] = None
+
+
 class ModelHardware(Spec):
     accelerator: Annotated[
         Accelerator | None,
@@ -25,6 +42,9 @@ class ModelHardware(Spec):
             " any."
         ),
     ] = None
+    gpu: Annotated[ModelGpu, Field(description="How much of it lies on devices (GPUs).")] = (
+        ModelGpu.model_construct()
+    )
     memory_budget: Annotated[
         Bytes | None,
         Field(
@@ -46,13 +66,13 @@ class SecretRef(Spec):
     ]
 
 
-def _from_the_top(source: str) -> str:
-    """A path in the repository has one spelling, since it is part of what a process was started
-    from: `./models/a.gguf` is `models/a.gguf`."""
-    return source.removeprefix("./") or source
+def _one_spelling(source: str) -> str:
+    """It is part of what a process was started from: `./models/a.gguf` is `models/a.gguf`, and
+    `/models/a.gguf` is `file:///models/a.gguf`."""
+    return f"file://{source}" if source.startswith("/") else source.removeprefix("./") or source
 
 
-Source = Annotated[str, AfterValidator(_from_the_top)]
+Source = Annotated[str, AfterValidator(_one_spelling)]
 
 
 class ModelSpec(Spec):

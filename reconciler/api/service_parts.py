@@ -82,6 +82,11 @@ class Endpoint(Spec):
         Purpose(SCALE),
         Field(description="Type of the Kubernetes Service in front of its pods."),
     ] = "ClusterIP"
+    node_port: Annotated[
+        Annotated[int, Field(ge=1, le=65535)] | None,
+        Purpose(SCALE, noted_unstated=False),
+        Field(description="Port on every node, of type NodePort. Unset: the cluster chooses."),
+    ] = None
 
 
 class ServiceMemory(Spec):

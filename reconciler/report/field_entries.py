@@ -14,7 +14,7 @@ from reconciler.api.meta import Name
 from reconciler.api.quantity import Duration
 from reconciler.runtimes.fields import FIELDS, MODEL_FIELDS
 from reconciler.runtimes.runtime import Runtime
-from reconciler.schema import kind_schema, options_name
+from reconciler.schema import options_name, own_schema
 
 _CHANGES: Mapping[FieldUse, str] = {
     FieldUse.PROCESS: "process",
@@ -45,7 +45,7 @@ class FieldEntry:
 def field_entries(kind: str, runtimes: Mapping[str, Runtime]) -> tuple[FieldEntry, ...]:
     """The fields of a kind's spec, in the order of the document, each before its parts. What an
     entry of models[] can state too has one entry, that of the service."""
-    definitions = kind_schema(kind, runtimes)["$defs"]
+    definitions = own_schema(kind, runtimes)["$defs"]
     entries = _entries(definitions[f"{kind}Spec"], definitions, "spec.")
     if kind != "InferenceService":
         return tuple(entries)
@@ -54,7 +54,7 @@ def field_entries(kind: str, runtimes: Mapping[str, Runtime]) -> tuple[FieldEntr
 
 def option_entries(runtimes: Mapping[str, Runtime]) -> tuple[FieldEntry, ...]:
     """What may be in spec.runtimeOptions."""
-    definitions = kind_schema("InferenceService", runtimes)["$defs"]
+    definitions = own_schema("InferenceService", runtimes)["$defs"]
     users: dict[FieldEntry, list[str]] = {}
     for name in sorted(runtimes):
         for entry in _entries(definitions[options_name(name)], definitions, ""):
@@ -64,7 +64,7 @@ def option_entries(runtimes: Mapping[str, Runtime]) -> tuple[FieldEntry, ...]:
 
 def shared_entries(runtimes: Mapping[str, Runtime]) -> tuple[FieldEntry, ...]:
     """What every kind has beside its spec."""
-    definitions = kind_schema("Model", runtimes)["$defs"]
+    definitions = own_schema("Model", runtimes)["$defs"]
     return tuple(_entries(definitions["Metadata"], definitions, "metadata."))
 
 

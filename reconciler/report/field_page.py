@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 
 from reconciler.api.kinds import KINDS
+from reconciler.llmkube.documents import INSTEAD
+from reconciler.llmkube.field import LlmkubeField
+from reconciler.llmkube.translate import TABLES
 from reconciler.report.field_entries import (
     FieldEntry,
     field_entries,
@@ -12,7 +16,7 @@ from reconciler.report.field_entries import (
     shared_entries,
 )
 from reconciler.runtimes.runtime import Runtime
-from reconciler.schema import kind_schema
+from reconciler.schema import own_schema
 
 _HEAD = """# Every field
 
@@ -38,6 +42,14 @@ of it, and says so. *Runtimes* are those that make something of it (none named: 
 say so.
 
 """
+_LLMKUBE = """
+## LLMKube's fields
+
+The group and the kinds are LLMKube's, too. What its definitions have beside the fields above
+(v1alpha1, 0.9.19) is read as well: it is another name of one of ours, or is answered by a note
+(done here anyway) or a warning (done by nothing here). What says two different things is an error
+that names both. [From theirs to ours](llmkube.md).
+"""
 _COLUMNS = ("field", "value", "what it does")
 
 
@@ -49,7 +61,7 @@ def field_page(runtimes: Mapping[str, Runtime]) -> str:
 def _parts(runtimes: Mapping[str, Runtime]) -> Iterator[str]:
     yield _HEAD
     for kind in KINDS:
-        what = kind_schema(kind, runtimes)["properties"]["kind"]["description"]
+        what = own_schema(kind, runtimes)["properties"]["kind"]["description"]
         yield f"\n## {kind}\n\n{what}\n"
         rows = [(*_row(e), e.change, ", ".join(e.runtimes)) for e in field_entries(kind, runtimes)]
         if kind == "InferenceService":
@@ -63,6 +75,22 @@ def _parts(runtimes: Mapping[str, Runtime]) -> Iterator[str]:
             yield _table(_COLUMNS, (row[: len(_COLUMNS)] for row in rows))
     yield "\n## What every kind has\n\n"
     yield _table(_COLUMNS, map(_row, shared_entries(runtimes)))
+    yield _LLMKUBE
+    for kind, rows_of_kind in TABLES.items():
+        yield f"\n### Of a LLMKube {kind}\n\n"
+        yield _table(("field", "what becomes of it"), map(_outcome, rows_of_kind))
+    yield "\n### Kinds\n\n"
+    yield _table(
+        ("kind", "what to write instead"), ((f"`{k}`", text) for k, text in INSTEAD.items())
+    )
+
+
+def _outcome(row: LlmkubeField) -> tuple[str, str]:
+    if row.native is not None:
+        return f"`{row.path}`", f"the same as {row.text}"
+    quiet = ", ".join(f"`{json.dumps(value)}`" for value in row.quiet)
+    effect = "a warning" if row.is_lost else "a note"
+    return f"`{row.path}`", f"{effect}{f' (none for {quiet})' if quiet else ''}: {row.text}"
 
 
 def _row(entry: FieldEntry) -> tuple[str, str, str]:

@@ -16,9 +16,10 @@ def _for(use: FieldUse, fields: tuple[DocumentField, ...] = FIELDS) -> tuple[str
 
 PROCESS_FIELDS = frozenset(_for(FieldUse.PROCESS))
 POD_FIELDS, SCALE_FIELDS = _for(FieldUse.POD), _for(FieldUse.SCALE)
-# How it is measured, and what clients ask it for: left out where it is not stated.
+# Fields that came later: left out where they are not stated.
 STATED_FIELDS = tuple(field.path for field in FIELDS if not field.purpose.noted_unstated)
 LIFECYCLE_FIELDS = tuple(path for path in _for(FieldUse.LIFECYCLE) if path not in STATED_FIELDS)
+STATED_LIFECYCLE_FIELDS = tuple(p for p in _for(FieldUse.LIFECYCLE) if p in STATED_FIELDS)
 # What a router has for each of its models, and what only an entry of models[] can state.
 _OF_ENTRIES = _for(FieldUse.PROCESS, _ENTRY)
 MODEL_FIELDS = tuple(path for path in _for(FieldUse.PROCESS) if path in _OF_ENTRIES)

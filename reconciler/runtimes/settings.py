@@ -22,6 +22,7 @@ from reconciler.runtimes.fields import (
     SCALE_FIELDS,
     SERVICE_FIELDS,
     STATED_FIELDS,
+    STATED_LIFECYCLE_FIELDS,
 )
 from reconciler.runtimes.runtime import Runtime
 
@@ -57,19 +58,18 @@ def lifecycle(service: InferenceService, runtime: Runtime) -> dict[str, Any]:
     What the runtime does render from (a router's `rollout.drainTimeout`) is in `settings` instead.
     """
     values = _read(service.spec, _others(LIFECYCLE_FIELDS, runtime.fields))
-    stated = _read(service.spec, STATED_FIELDS)
-    return values | {path: v for path, v in stated.items() if v != _LEFT_OUT[path]}
+    return values | _stated(_read(service.spec, STATED_LIFECYCLE_FIELDS))
 
 
 def pod_settings(service: InferenceService) -> dict[str, Any]:
     """The values that only pods are made from, by path. `devices` is not among them: it is one of
     `settings` where the runtime knows it."""
-    return _plain(service.spec, POD_FIELDS)
+    return _stated(_plain(service.spec, POD_FIELDS))
 
 
 def scale(service: InferenceService) -> dict[str, Any]:
     """The number of pods and their Service's settings, by path: a change replaces no pod."""
-    return _plain(service.spec, SCALE_FIELDS)
+    return _stated(_plain(service.spec, SCALE_FIELDS))
 
 
 def ignored_fields(service: InferenceService, runtime: Runtime) -> tuple[str, ...]:
@@ -80,6 +80,11 @@ def ignored_fields(service: InferenceService, runtime: Runtime) -> tuple[str, ..
 def ignored_by_agents(service: InferenceService) -> tuple[str, ...]:
     """Fields that the document sets and that have no effect on a node with an agent, by path."""
     return _given(service, _POD_ONLY)
+
+
+def _stated(values: dict[str, Any]) -> dict[str, Any]:
+    """Without the fields that came later and are not stated."""
+    return {path: v for path, v in values.items() if path not in _LEFT_OUT or v != _LEFT_OUT[path]}
 
 
 def _given(service: InferenceService, fields: Iterable[tuple[str, str]]) -> tuple[str, ...]:
@@ -119,6 +124,9 @@ _PARTS: Mapping[str, Callable[[InferenceServiceSpec], dict[str, Any]]] = {
     },
     "autoscaling": lambda spec: {
         "autoscaling": spec.autoscaling and spec.autoscaling.model_dump(mode="json", by_alias=True)
+    },
+    "probeOverrides": lambda spec: {
+        "probeOverrides": spec.probe_overrides.model_dump(mode="json", exclude_none=True)
     },
 }
 _WITH_PARTS = frozenset(_PARTS)
@@ -198,4 +206,4 @@ def _attributes(part: type[BaseModel]) -> Mapping[str, str]:
 
 
 _POD_ONLY = _with_attributes(field.path for field in FIELDS if field.purpose.pods_only)
-_LEFT_OUT = _read(InferenceServiceSpec.model_construct(), STATED_FIELDS)
+_LEFT_OUT = _plain(InferenceServiceSpec.model_construct(), STATED_FIELDS)

@@ -11,13 +11,14 @@ from reconciler.api.errors import SourceError
 from reconciler.api.kinds import KINDS
 from reconciler.api.meta import ObjectRef, Resource
 from reconciler.api.plain_json import parse_json
-from reconciler.api.problem import RULES, Finding, Problem
+from reconciler.api.problem import RULES, Finding, Problem, Severity
 from reconciler.fleet.fleet import Origin
+from reconciler.llmkube.translate import Remark, Translated, translated
 from reconciler.source import places
 from reconciler.source.documents import count_documents, decode, read_documents
 from reconciler.source.mark import GROUP_MARK, is_wide_and_ours
 from reconciler.source.ours import Document, Reading, ref_of, select
-from reconciler.source.places import FieldPlaces, Place, field_path
+from reconciler.source.places import FieldPlaces, Place, field_path, is_within
 from reconciler.source.plain_place import plain_place
 from reconciler.source.rules import check_one
 from reconciler.source.tree import IGNORE_FILE
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from reconciler.source.checkout import YamlFile
     from reconciler.source.mistakes import Mistake
     from reconciler.source.rest import Rest
-
+    from reconciler.source.validators import KindValidator
 
 MAX_ALL_DOCUMENTS = 200_000  # in all files that mention our group: 40 s, and 1.4 GB
 MAX_COPIES = 1_000  # of one content; git stores it once, so that a small repository may have many
@@ -161,10 +162,11 @@ def _read(file: YamlFile) -> File:
     refused = list(_unfit(path, reading, lines))
     located: tuple[FieldPlaces, ...] = ()
     for document in reading.documents:
-        made = _make(document)
+        made, remarks = _make(document)
         origin = Origin(path, lines[document.index], document.index)
         if isinstance(made, Resource):
-            items.append(Item(made.ref, made, origin, check_one(made)))
+            notes = [Finding(rule, made.ref, field, text) for rule, field, text in remarks]
+            items.append(Item(made.ref, made, origin, (*notes, *check_one(made))))
             continue
         located = located or places.locate(text)
         refused.append(_refuse(document, made, origin, located[document.index]))
@@ -201,17 +203,39 @@ def _refuse(
     return RefusedDocument(origin, ref, document.content, problems, is_newer, rest)
 
 
-def _make(document: Document) -> Resource | tuple[Mistake, ...]:
-    """The object that a document declares, or the document's mistakes."""
-    check = validator(document.kind)
-    if not check.is_valid(document.content):
+def _make(document: Document) -> tuple[Resource | tuple[Mistake, ...], tuple[Remark, ...]]:
+    """The object that a document declares, or the document's mistakes; and what there is to say of
+    fields that are LLMKube's."""
+    check, content = validator(document.kind), document.content
+    if not check.is_valid(content):
         from reconciler.source.mistakes import explain
 
-        return explain(check, document.content)
+        return explain(check, content), ()
+    ours = translated(document.kind, content)
+    if ours is None:
+        return _object(document.kind, content), ()
+    if mistakes := tuple(_wrong(check, ours)):
+        return mistakes, ()
+    return _object(document.kind, ours.content), ours.remarks
+
+
+def _wrong(check: KindValidator, ours: Translated) -> Iterator[Mistake]:
+    """What cannot be said in our fields, under the field that says it."""
+    from reconciler.source.mistakes import Mistake, explain
+
+    for remark in ours.remarks:
+        if RULES[remark.rule].severity is Severity.ERROR:
+            yield Mistake(*remark)
+    for mistake in () if check.is_valid(ours.content) else explain(check, ours.content):
+        field = next((own for own in ours.written if is_within(mistake.field, own)), None)
+        yield mistake._replace(field=ours.written[field]) if field else mistake
+
+
+def _object(kind: str, content: Mapping[str, Any]) -> Resource | tuple[Mistake, ...]:
     from pydantic import ValidationError
 
     try:
-        return KINDS[document.kind].model_validate(document.content)
+        return KINDS[kind].model_validate(content)
     # the schema is stricter, so only what it cannot express gets here
     except ValidationError as error:
         return tuple(_mistakes(error))

@@ -11,6 +11,7 @@ from typing import Any
 
 from reconciler.api.kinds import KINDS
 from reconciler.api.meta import API_VERSION
+from reconciler.llmkube.documents import INSTEAD
 
 KIN_GROUP = "flexinfer.ai"
 KIN_MARK = f"{KIN_GROUP}/".encode()
@@ -19,11 +20,10 @@ _BOTH = (
     "write a Model and an InferenceService instead: `reconcile deploy {name} --source SOURCE` does"
 )
 _INSTEAD: Mapping[str, str] = {
+    **INSTEAD,
     "ModelDeployment": _BOTH,
     "Model": _BOTH,
     "ModelCache": "write `cache` under spec.kubernetes of a FleetNode instead",
-    "ModelRouter": "write an InferenceService with `runtime: llamacpp-router` and `models` instead",
-    "LoRAAdapter": "merge the adapter into the weights, and declare these as a Model",
     "GPUGroup": "write a FleetNode for the pool, and its name in placement.nodes of each service",
 }
 
@@ -39,6 +39,13 @@ def not_read(content: Mapping[Any, Any]) -> str:
     name = metadata.get("name") if isinstance(metadata, dict) else None
     word = kind if isinstance(kind, str) else "document"
     return f"a {word} of {KIN_GROUP} is not read; {_instead(word, name)}"
+
+
+def foreign_kind(content: Mapping[Any, Any]) -> str | None:
+    """What to say of a document of a kind that LLMKube has in our group, and we have not."""
+    kind = content.get("kind")
+    instead = INSTEAD.get(kind) if isinstance(kind, str) else None
+    return f"a {kind} of LLMKube is not read; {instead}" if instead else None
 
 
 def renamed_kind(kind: object, name: object = None) -> str | None:

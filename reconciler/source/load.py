@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from reconciler.api.meta import GROUP, ObjectRef, Resource
 from reconciler.api.problem import Counts, Finding, Problem, Severity
 from reconciler.fleet.fleet import Fleet, Origin
+from reconciler.fleet.model_gpus import Made, with_model_gpus
 from reconciler.source.declared import DeclaredObjects
 from reconciler.source.files import (
     File,
@@ -90,6 +91,7 @@ class LoadCache:
 
     files: FileCache = field(default_factory=dict)
     headers: FactsByDigest = field(default_factory=FactsByDigest)
+    services: Made = field(default_factory=dict)
 
 
 def load(
@@ -169,7 +171,8 @@ def _load(
     located = Located({file.path: file.data for file in yaml_files})
     problems = [problem for file in files for problem in file.all_problems]
     problems += _lost_headers(files, held_paths)
-    objects, origins, twice = _collect(files)
+    stated, origins, twice = _collect(files)
+    objects = with_model_gpus(stated, cache.services)
     problems += _duplicates(twice, origins, located)
     refused = tuple(refused for file in files for refused in file.refused)
     declared = DeclaredObjects(

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from reconciler.api.exclusion import no_such_field
+from reconciler.llmkube.schema import is_foreign
 from reconciler.source.places import field_path
 from reconciler.source.suggest import closest
 from reconciler.source.validators import validator
@@ -87,6 +88,8 @@ def _walk(schema: dict[str, Any], node: Any, path: Path) -> Iterator[Path]:  # n
     if "$ref" in node:
         node = schema["$defs"][node["$ref"].rpartition("/")[2]]
     for name, below in node.get("properties", {}).items():
+        if is_foreign(below):
+            continue
         yield (*path, name)
         yield from _walk(schema, below, (*path, name))
     yield from _walk(schema, node.get("items"), (*path, _ITEM))

@@ -14,6 +14,7 @@ from reconciler.api.exclusion import (
     exclusion_texts,
     models_fields,
 )
+from reconciler.llmkube.schema import is_foreign
 from reconciler.source.misplaced import Intended, intended, misspelt
 from reconciler.source.places import field_path
 from reconciler.source.suggest import closest
@@ -199,8 +200,9 @@ def _rule_of(error: Violation) -> str:
 
 
 def _fields(validator: KindValidator, error: Violation) -> list[str]:
-    """The fields that the object with the error may have."""
-    return sorted(_schema_of(validator, error.schema_path).get("properties", {}))
+    """The fields of ours that the object with the error may have."""
+    properties = _schema_of(validator, error.schema_path).get("properties", {})
+    return sorted(name for name, field in properties.items() if not is_foreign(field))
 
 
 def _schema_of(validator: KindValidator, keyword: tuple[str | int, ...]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from reconciler.api.kinds import KINDS
 from reconciler.api.meta import API_VERSION, DEFAULT_NAMESPACE, GROUP, ObjectRef
 from reconciler.api.problem import RULES, Problem
 from reconciler.source import places
-from reconciler.source.kin import is_kin, not_read, renamed_kind
+from reconciler.source.kin import foreign_kind, is_kin, not_read, renamed_kind
 from reconciler.source.mark import has_nearly_our_group, is_meant_as_ours
 from reconciler.source.places import FieldPlaces, Place, field_path
 from reconciler.source.suggest import closest, did_you_mean
@@ -82,6 +82,10 @@ def select(path: str, text: str, loaded: list[Any]) -> Reading:
                 kin += at.placed(index, [("NotRead", "kind", not_read(content))], None)
             problems += at.placed(index, lists, None)
             others += content is not None and not lists
+            continue
+        if instead := foreign_kind(content):
+            kin += at.placed(index, [("NotRead", "kind", instead)], None)
+            others += 1
             continue
         findings = list(_unfit(content, has_tags=has_tags))
         if findings:

@@ -78,6 +78,11 @@ def field_parts(field: str) -> Iterator[str | int]:
             yield part["key"] or str(parse_json(part["quoted"].encode()))
 
 
+def is_within(field: str, other: str) -> bool:
+    """Whether a path is another one, or leads further into it."""
+    return field == other or (field.startswith(other) and field[len(other)] in ".[")
+
+
 def locate(text: str) -> tuple[FieldPlaces, ...]:
     """The positions in every document of a file, in order: as many as `content_lines` returns.
 

@@ -10,8 +10,9 @@ from typing import Any
 from reconciler.api.kinds import KINDS
 from reconciler.api.meta import Resource
 from reconciler.api.problem import Finding
+from reconciler.llmkube.translate import translated
 from reconciler.source.mistakes import excluded_field, intended_field
-from reconciler.source.places import field_path
+from reconciler.source.places import field_path, is_within
 from reconciler.source.validators import KindValidator
 from reconciler.source.violation import Violation
 
@@ -36,10 +37,10 @@ class Rest:
     def reported(self, finding: Finding) -> Finding | None:
         """A finding about it, by the fields that are written; None: it may follow from a
         mistake."""
-        if any(_is_within(f, finding.field) or _is_within(finding.field, f) for f in self.unsure):
+        if any(is_within(f, finding.field) or is_within(finding.field, f) for f in self.unsure):
             return None
         for right, wrong in self.written:
-            if _is_within(finding.field, right):
+            if is_within(finding.field, right):
                 field = wrong + finding.field[len(right) :]
                 return Finding(finding.rule, finding.ref, field, finding.message)
         return finding
@@ -63,6 +64,10 @@ def rest_of(check: KindValidator, kind: str, content: dict[str, Any]) -> Rest | 
                     _correct(check, left, error, name, excluded, unsure, written)
             elif error.keyword not in ("required", "oneOf") and len(error.path) > 1:
                 unsure.add(_drop(left, error.path))
+    ours = translated(kind, left)
+    if ours:
+        left = ours.content
+        written += ours.written.items()
     try:
         return Rest(KINDS[kind].model_validate(left), frozenset(unsure), tuple(written))
     except ValidationError:
@@ -108,7 +113,3 @@ def _at(content: Any, path: Path) -> Any:  # noqa: ANN401  # JSON
         except (KeyError, IndexError, TypeError):
             return None
     return content
-
-
-def _is_within(field: str, other: str) -> bool:
-    return field == other or (field.startswith(other) and field[len(other)] in ".[")

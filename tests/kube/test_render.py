@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from reconciler.api.digest import digest
+from reconciler.api.meta import GROUP
 from reconciler.kube.objects import (
     INPUTS_ANNOTATION,
     INPUTS_DIGEST_ANNOTATION,
@@ -64,14 +65,27 @@ def test_a_fleet_becomes_the_objects_of_its_case(case: Path) -> None:
 
 
 _CHANGES: dict[str, Any] = {
+    "affinity": {"podAntiAffinity": {}},
     "autoscaling": {"maxReplicas": 3},
+    "command": ["/opt/llama-server"],
+    "endpoint.nodePort": 30080,
     "endpoint.type": "NodePort",
     "image": "registry.test/engine:1",
     "imagePullSecrets": [{"name": "registry"}],
+    "nodeSelector": {"zone": "a"},
+    "podAnnotations": {"linkerd.io/inject": "enabled"},
+    "podLabels": {"team": "a"},
     "priority": "high",
+    "priorityClassName": "high",
+    "probeOverrides": {"liveness": {"periodSeconds": 60}},
     "replicas": 3,
     "resources.limits": {"cpu": 3},
     "resources.requests": {"cpu": 3},
+    "runtimeClassName": "nvidia",
+    "tolerations": [{"key": "gpu", "operator": "Exists"}],
+    "topologySpreadConstraints": [
+        {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+    ],
 }
 
 
@@ -93,7 +107,8 @@ def _plain(made: Iterable[Manifest]) -> list[Manifest]:
 
     def stripped(node: Any) -> Any:
         if isinstance(node, dict):
-            return {k: stripped(v) for k, v in node.items() if k != "annotations"}
+            kept = {k: v for k, v in node.items() if not k.startswith(GROUP)}
+            return {k: stripped(v) for k, v in kept.items()}
         return [stripped(item) for item in node] if isinstance(node, list) else node
 
     return [stripped(manifest) for manifest in made]

@@ -90,14 +90,14 @@ def test_what_our_definitions_do_not_know_or_take_is_named_by_its_field() -> Non
         "apiVersion": f"{GROUP}/v1alpha1",
         "kind": "InferenceService",
         "metadata": {"name": "chat", "namespace": "ai", "uid": "1", "managedFields": []},
-        "spec": {"modelRef": "gemma", "runtime": "sglang", "podLabels": {"a": "b"}},
+        "spec": {"modelRef": "gemma", "runtime": "sglang", "oven": {"a": "b"}},
         "status": {"phase": "Ready"},
     }
 
     said = {misfit.field: str(misfit) for misfit in misfits_of(found)}
 
-    assert said.keys() == {"spec.runtime", "spec.podLabels"}
-    assert said["spec.podLabels"].startswith("InferenceService ai/chat spec.podLabels: no such")
+    assert said.keys() == {"spec.runtime", "spec.oven"}
+    assert said["spec.oven"].startswith("InferenceService ai/chat spec.oven: no such")
 
 
 def test_a_backup_holds_all_and_is_private(tmp_path: Path) -> None:

@@ -148,7 +148,6 @@ def test_text_that_is_no_yaml_is_mended_by_what_its_message_says(lines: str) -> 
         ("qwen3:8b", "hf://ORG/REPO/FILE.gguf"),
         ("https://github.com/o/r/blob/main/a.gguf", "https://github.com/o/r/raw/main/a.gguf"),
         ("https://gitlab.com/o/r/-/blob/main/a.gguf", "https://gitlab.com/o/r/-/raw/main/a.gguf"),
-        ("/models/a.gguf", "file:///models/a.gguf"),
     ],
 )
 def test_a_pasted_address_is_answered_with_the_source_that_it_means(

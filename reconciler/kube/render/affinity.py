@@ -6,6 +6,7 @@ memory: an estimate that changes must not restart a service. A label that is abs
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from reconciler.api.nodelabels import DEFAULT_PREFIX, archs_of
@@ -17,6 +18,7 @@ from reconciler.kube.render.subject import Subject
 VENDOR, ARCH, INT4 = (DEFAULT_PREFIX + key for key in ("gpu.vendor", "gpu.arch", "gpu.int4"))
 
 Term = dict[str, Any]
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def label_terms(subject: Subject) -> list[Term]:
@@ -45,8 +47,26 @@ def terms(vendor: str, archs: frozenset[str], *, int4: bool) -> list[Term]:
 
 def required(terms: list[Term]) -> dict[str, Any]:
     """The affinity of a pod that goes to no other node."""
-    rule = {"nodeSelectorTerms": terms}
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": rule}}
+    return {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": terms}}}
+
+
+def with_stated(ours: dict[str, Any], stated: Mapping[str, Any]) -> dict[str, Any]:
+    """The affinity that a service states, beside what its pool and its devices require: of terms
+    one must hold, so that each of one side is joined with each of the other."""
+    if not stated:
+        return ours
+    nodes = dict(stated.get("nodeAffinity") or {})
+    own = nodes.get(_REQUIRED, {}).get("nodeSelectorTerms") or []
+    required_of_us = ours.get("nodeAffinity", {}).get(_REQUIRED, {}).get("nodeSelectorTerms") or []
+    if required_of_us:
+        joined = [_joined(one, other) for one in required_of_us for other in own or [{}]]
+        nodes[_REQUIRED] = {"nodeSelectorTerms": joined}
+    return {**stated, **({"nodeAffinity": nodes} if nodes else {})}
+
+
+def _joined(one: Term, other: Term) -> Term:
+    names = sorted({*one, *other})
+    return {name: [*one.get(name, ()), *other.get(name, ())] for name in names}
 
 
 def _is(key: str, operator: str, *values: str) -> Term:

@@ -34,10 +34,11 @@ def engine(subject: Subject) -> dict[str, Any]:
     command = subject.command
     # Libraries look up a home and a user name, and an unknown uid has neither.
     env = {"HOME": WORKLOAD, "USER": "fleet", **command.env}
+    program = subject.placed.service.spec.command or command.argv[:1]
     return {
         "name": ENGINE,
         "image": subject.image,
-        "command": [escaped(command.argv[0])],
+        "command": [escaped(word) for word in program],
         "args": [escaped(word) for word in command.argv[1:]],
         "workingDir": WORKLOAD,
         "env": variables(env),

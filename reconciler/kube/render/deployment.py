@@ -103,12 +103,15 @@ def _template(subject: Subject) -> dict[str, Any]:
         "containers": [engine(subject)],
         "volumes": volumes(subject),
     }
-    if spec.priority != "normal":
+    if spec.priority_class_name:
+        made["priorityClassName"] = spec.priority_class_name
+    elif spec.priority != "normal":
         made["priorityClassName"] = f"fleet-{spec.priority}"
+    annotations = {INPUTS_DIGEST_ANNOTATION: placed.workload.process_digest}
     return {
         "metadata": {
-            "labels": pod_labels(placed, SERVER),
-            "annotations": {INPUTS_DIGEST_ANNOTATION: placed.workload.process_digest},
+            "labels": {**spec.pod_labels, **pod_labels(placed, SERVER)},
+            "annotations": {**spec.pod_annotations, **annotations},
         },
         "spec": made,
     }

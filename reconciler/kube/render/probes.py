@@ -7,6 +7,7 @@ that responds may still serve nothing, such as a router without a loaded model.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from reconciler.kube.render.service import PORT_NAME
@@ -24,28 +25,42 @@ _READ_BYTES_PER_S = 64 * 2**20  # a slow network disk: 64 MiB/s
 def probes(subject: Subject) -> dict[str, Any]:
     """The probes of the engine's container."""
     alive = {"path": subject.command.probe.path, "port": PORT_NAME}
+    ready = {"path": "/readyz", "port": COMPANION_PORT}
+    startup = {
+        "httpGet": alive,
+        "periodSeconds": _PERIOD_S,
+        "timeoutSeconds": 5,
+        "failureThreshold": math.ceil(start_seconds(subject) / _PERIOD_S),
+    }
+    # Two minutes: an engine responds late during a long prompt, and a restart would lose it.
+    liveness = {"httpGet": alive, "periodSeconds": 15, "timeoutSeconds": 10, "failureThreshold": 8}
+    readiness = {
+        "httpGet": ready,
+        "periodSeconds": _PERIOD_S,
+        "timeoutSeconds": 5,
+        "failureThreshold": 3,
+    }
+    stated = subject.placed.service.spec.probe_overrides
     return {
-        "startupProbe": {
-            "httpGet": alive,
-            "periodSeconds": _PERIOD_S,
-            "timeoutSeconds": 5,
-            "failureThreshold": math.ceil(start_seconds(subject) / _PERIOD_S),
-        },
-        # Two minutes: an engine responds late during a long prompt, and a restart would lose it.
-        "livenessProbe": {
-            "httpGet": alive,
-            "periodSeconds": 15,
-            "timeoutSeconds": 10,
-            "failureThreshold": 8,
-        },
-        "readinessProbe": {
-            "httpGet": {"path": "/readyz", "port": COMPANION_PORT},
-            "periodSeconds": _PERIOD_S,
-            "timeoutSeconds": 5,
-            "failureThreshold": 3,
-        },
+        "startupProbe": _overridden(startup, stated.startup or {}),
+        "livenessProbe": _overridden(liveness, stated.liveness or {}),
+        "readinessProbe": _overridden(readiness, _timing(stated.readiness or {})),
         "lifecycle": {"preStop": {"httpGet": {"path": "/drain", "port": COMPANION_PORT}}},
     }
+
+
+def _timing(stated: Mapping[str, Any]) -> dict[str, Any]:
+    """A probe without what it asks."""
+    return {name: value for name, value in stated.items() if name not in _HANDLERS}
+
+
+_HANDLERS = frozenset({"exec", "grpc", "httpGet", "tcpSocket"})
+
+
+def _overridden(ours: dict[str, Any], stated: Mapping[str, Any]) -> dict[str, Any]:
+    """A probe asks in one way."""
+    handlers = _HANDLERS if _HANDLERS & stated.keys() else ()
+    return {**{name: value for name, value in ours.items() if name not in handlers}, **stated}
 
 
 def start_seconds(subject: Subject) -> int:

@@ -5,47 +5,51 @@ from __future__ import annotations
 from typing import Any
 
 from reconciler.api.vendors import GPU_RESOURCES
-from reconciler.kube.render.affinity import label_terms, required
+from reconciler.kube.render.affinity import label_terms, required, with_stated
 from reconciler.kube.render.labels import selector
 from reconciler.kube.render.resources import asked_devices, device_name
 from reconciler.kube.render.subject import Subject
 
 
 def onto_pool(subject: Subject) -> dict[str, Any]:
-    """The nodes of the FleetNode, but for those whose labels speak against it. A named node is
-    selected by affinity: `spec.nodeName` would bypass the scheduler, which knows the free
-    resources; who names it knows its hardware."""
-    pool = subject.placed.workload.pool
-    fields: dict[str, Any] = {}
+    """The nodes of the FleetNode, but for those whose labels speak against it, and what the service
+    says of nodes. A named node is selected by affinity: `spec.nodeName` would bypass the scheduler,
+    which knows the free resources; who names it knows its hardware."""
+    pool, spec = subject.placed.workload.pool, subject.placed.service.spec
     if pool is None:
-        return fields
-    if pool.node_selector:
-        fields["nodeSelector"] = dict(sorted(pool.node_selector.items()))
+        return {}
+    affinity: dict[str, Any] = {}
     if pool.node_name:
         field = {"key": "metadata.name", "operator": "In", "values": [pool.node_name]}
-        fields["affinity"] = required([{"matchFields": [field]}])
+        affinity = required([{"matchFields": [field]}])
     elif terms := label_terms(subject):
-        fields["affinity"] = required(terms)
-    if keys := _taints(subject):
-        fields["tolerations"] = [
-            {"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in keys
-        ]
-    return fields
+        affinity = required(terms)
+    fields = {
+        "nodeSelector": dict(sorted({**spec.node_selector, **pool.node_selector}.items())),
+        "affinity": with_stated(affinity, spec.affinity),
+        "tolerations": _tolerations(subject),
+        "runtimeClassName": spec.runtime_class_name,
+    }
+    return {name: value for name, value in fields.items() if value}
 
 
 def spread(subject: Subject) -> dict[str, Any]:
-    """Replicas on different nodes if there are enough. Always set, so that a second replica does
-    not change the first one's template."""
-    return {
-        "topologySpreadConstraints": [
-            {
-                "maxSkew": 1,
-                "topologyKey": "kubernetes.io/hostname",
-                "whenUnsatisfiable": "ScheduleAnyway",
-                "labelSelector": {"matchLabels": selector(subject.placed)},
-            }
-        ]
+    """Replicas on different nodes if there are enough, unless the service says how. Always set, so
+    that a second replica does not change the first one's template."""
+    ours = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": selector(subject.placed)},
     }
+    stated = subject.placed.service.spec.topology_spread_constraints
+    return {"topologySpreadConstraints": [*stated] or [ours]}
+
+
+def _tolerations(subject: Subject) -> list[dict[str, Any]]:
+    ours = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in _taints(subject)]
+    stated = subject.placed.service.spec.tolerations
+    return [*ours, *(each for each in stated if each not in ours)]
 
 
 def _taints(subject: Subject) -> list[str]:

@@ -10,7 +10,14 @@ PORT_NAME = "http"  # of the engine's container: the Service leads there by name
 
 
 def service(subject: Subject) -> Manifest:
-    port = {"name": PORT_NAME, "port": subject.port, "protocol": "TCP", "targetPort": PORT_NAME}
+    port: dict[str, object] = {
+        "name": PORT_NAME,
+        "port": subject.port,
+        "protocol": "TCP",
+        "targetPort": PORT_NAME,
+    }
+    if node_port := subject.placed.service.spec.endpoint.node_port:
+        port["nodePort"] = node_port
     return {
         "apiVersion": "v1",
         "kind": "Service",

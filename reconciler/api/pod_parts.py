@@ -1,0 +1,90 @@
+"""What an InferenceService says of its pods, in Kubernetes' own words. Pure."""
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from reconciler.api.field import POD, Purpose
+from reconciler.api.meta import Name, Spec
+
+# Left out of what a pod is made of where it is not stated: older digests stay as they are.
+STATED_POD = Purpose(POD, pods_only=True, noted_unstated=False)
+
+KubernetesPart = dict[str, Any]  # checked by the API server, by a dry run before the plan
+
+
+class ProbeOverrides(Spec):
+    startup: Annotated[
+        KubernetesPart | None, Field(description="Fields of the engine's startupProbe.")
+    ] = None
+    liveness: Annotated[
+        KubernetesPart | None, Field(description="Fields of the engine's livenessProbe.")
+    ] = None
+    readiness: Annotated[
+        KubernetesPart | None,
+        Field(
+            description="Fields of the engine's readinessProbe. What it asks stays ours: a pod that"
+            " drains is not ready, which the engine does not know."
+        ),
+    ] = None
+
+
+class PodFields(Spec):
+    """The fields of a service that pods alone have."""
+
+    node_selector: Annotated[
+        dict[str, str],
+        STATED_POD,
+        Field(description="Labels of the cluster's nodes that its pods may run on."),
+    ] = Field(default_factory=dict)
+    tolerations: Annotated[
+        tuple[KubernetesPart, ...],
+        STATED_POD,
+        Field(max_length=64, description="Taints of nodes that its pods tolerate."),
+    ] = ()
+    affinity: Annotated[
+        KubernetesPart,
+        STATED_POD,
+        Field(
+            description="Affinity of its pods. What it requires of nodes holds beside what its"
+            " devices and its FleetNode require."
+        ),
+    ] = Field(default_factory=dict)
+    topology_spread_constraints: Annotated[
+        tuple[KubernetesPart, ...],
+        STATED_POD,
+        Field(
+            max_length=16,
+            description="How its pods are spread. Unset: over nodes, where there are enough.",
+        ),
+    ] = ()
+    runtime_class_name: Annotated[
+        Name | None, STATED_POD, Field(description="RuntimeClass of its pods, such as nvidia.")
+    ] = None
+    priority_class_name: Annotated[
+        Name | None,
+        STATED_POD,
+        Field(description="PriorityClass of its pods. Takes the place of the one of priority."),
+    ] = None
+    pod_labels: Annotated[
+        dict[str, str],
+        STATED_POD,
+        Field(description="More labels of its pods. Those that its objects need stay."),
+    ] = Field(default_factory=dict)
+    pod_annotations: Annotated[
+        dict[str, str], STATED_POD, Field(description="More annotations of its pods.")
+    ] = Field(default_factory=dict)
+    command: Annotated[
+        tuple[str, ...],
+        STATED_POD,
+        Field(
+            max_length=16,
+            description="The engine's program in the image, and what stands before its arguments."
+            " Unset: the runtime's own name of it.",
+        ),
+    ] = ()
+    probe_overrides: Annotated[
+        ProbeOverrides,
+        STATED_POD,
+        Field(description="Fields of the probes of its pods that take the place of ours."),
+    ] = ProbeOverrides.model_construct()

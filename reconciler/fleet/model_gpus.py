@@ -1,0 +1,58 @@
+"""What a Model says of devices, put into the services that leave it open. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from reconciler.api.inferenceservice import InferenceService, InferenceServiceSpec
+from reconciler.api.meta import ObjectRef, Resource
+from reconciler.api.model import Model, ModelGpu
+
+Made = dict[ObjectRef, tuple[Resource, tuple[ModelGpu, ...], InferenceService]]
+
+
+def with_model_gpus(objects: Mapping[ObjectRef, Resource], made: Made) -> dict[ObjectRef, Resource]:
+    """The objects, each service with `devices` and `gpuLayers` of its Models where it states none.
+    `made` is what came out before: of the same objects the same comes out again."""
+    filled = dict(objects)
+    speaking = {
+        ref: thing.spec.hardware.gpu
+        for ref, thing in objects.items()
+        if type(thing) is Model and thing.spec.hardware.gpu.model_fields_set
+    }
+    if not speaking:
+        return filled
+    for ref, thing in objects.items():
+        if type(thing) is InferenceService:
+            gpus = tuple(speaking[named.ref] for named in thing.references if named.ref in speaking)
+            if gpus:
+                filled[ref] = _known(ref, thing, gpus, made)
+    return filled
+
+
+def _known(
+    ref: ObjectRef, service: InferenceService, gpus: tuple[ModelGpu, ...], made: Made
+) -> InferenceService:
+    before = made.get(ref)
+    if before and before[0] is service and before[1] == gpus:
+        return before[2]
+    update = _update(service.spec, gpus)
+    its = service.model_copy(update={"spec": service.spec.model_copy(update=update)})
+    made[ref] = service, gpus, its
+    return its
+
+
+def _update(spec: InferenceServiceSpec, gpus: tuple[ModelGpu, ...]) -> dict[str, Any]:
+    """The most devices that one of its Models wants; layers only where there is one Model."""
+    counts: list[int] = [gpu.count for gpu in gpus if gpu.count is not None]
+    most = max(counts, default=None)
+    layers = gpus[0].layers if len(gpus) == 1 and spec.models is None else None
+    update: dict[str, Any] = {}
+    if most and "devices" not in spec.model_fields_set:
+        update["devices"] = most
+    if spec.gpu_layers is None and most == 0:
+        update["gpu_layers"] = 0
+    elif spec.gpu_layers is None and layers is not None and layers >= 0:
+        update["gpu_layers"] = layers
+    return update

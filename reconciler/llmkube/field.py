@@ -1,0 +1,65 @@
+"""A field that LLMKube has and we have not, and what becomes of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+Shape = Mapping[str, Any]  # a JSON Schema
+Native = Mapping[str, Any]  # values by the paths of our fields
+
+TEXT: Shape = {"type": "string"}
+TEXTS: Shape = {"type": "array", "items": {"type": "string"}}
+BOOLEAN: Shape = {"type": "boolean"}
+INTEGER: Shape = {"type": "integer"}
+COUNT: Shape = {"type": "integer", "minimum": 0}
+NUMBER: Shape = {"type": "number"}
+AMOUNT: Shape = {"anyOf": [{"type": "integer"}, {"type": "string"}]}  # a Kubernetes quantity
+ANY: Shape = {"type": "object", "additionalProperties": True}  # a part that Kubernetes defines
+LIST: Shape = {"type": "array", "items": ANY}
+
+
+def one_of(*words: str) -> Shape:
+    return {"type": "string", "enum": list(words)}
+
+
+class LlmkubeField(NamedTuple):
+    """One row. `native`: our fields that say the same; None: `text` answers. `quiet` are values
+    that ask for nothing else than what is done. `is_lost`: its author would miss what it does.
+    `behind` are fields that take precedence over it."""
+
+    path: str
+    shape: Shape
+    text: str
+    native: Callable[[Any], Native] | None = None
+    quiet: tuple[object, ...] = ()
+    is_lost: bool = False
+    behind: tuple[str, ...] = ()
+
+
+def alias(path: str, shape: Shape, *names: str, behind: tuple[str, ...] = ()) -> LlmkubeField:
+    """Another name of ours, with the same values."""
+    return converted(
+        path, shape, " and ".join(names), lambda value: dict.fromkeys(names, value), behind
+    )
+
+
+def converted(
+    path: str,
+    shape: Shape,
+    text: str,
+    native: Callable[[Any], Native],
+    behind: tuple[str, ...] = (),
+) -> LlmkubeField:
+    """What ours say with other values."""
+    return LlmkubeField(path, shape, text, native, behind=behind)
+
+
+def answered(path: str, shape: Shape, text: str, *quiet: object) -> LlmkubeField:
+    """Needed no more, or done in another way."""
+    return LlmkubeField(path, shape, text, quiet=quiet)
+
+
+def lost(path: str, shape: Shape, text: str, *quiet: object) -> LlmkubeField:
+    """Done by nothing here; `text` says what comes nearest."""
+    return LlmkubeField(path, shape, text, quiet=quiet, is_lost=True)

@@ -1,0 +1,81 @@
+"""What becomes of LLMKube's fields of a Model. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from reconciler.llmkube.field import (
+    AMOUNT,
+    BOOLEAN,
+    LIST,
+    TEXT,
+    TEXTS,
+    LlmkubeField,
+    alias,
+    answered,
+    converted,
+    lost,
+    one_of,
+)
+
+_ACCELERATORS: Mapping[str, str] = {"nvidia": "cuda", "amd": "rocm", "intel": "intel"}
+_ACCELERATOR = "spec.hardware.accelerator"
+_FETCHING = "nothing is asked for what fetches a model: it needs tens of megabytes"
+_CLAIMS = "no claim is made; resources.requests of the service asks for devices by their name"
+
+
+FIELDS: tuple[LlmkubeField, ...] = (
+    answered("spec.quantization", TEXT, "it is read from the header of the file"),
+    answered("spec.resources.cpu", AMOUNT, _FETCHING),
+    answered("spec.resources.memory", AMOUNT, _FETCHING),
+    answered(
+        "spec.refreshPolicy",
+        one_of("IfNotPresent", "OnChange"),
+        "a source is followed by git: pin hf://ORG/REPO@REVISION, and change it to refresh",
+        "IfNotPresent",
+    ),
+    answered("spec.prefetch", BOOLEAN, "a node fetches what it will serve as soon as it is placed"),
+    answered("spec.prefetchTolerations", LIST, "no pod is made that only fetches", []),
+    lost(
+        "spec.hardware.gpu.enabled",
+        BOOLEAN,
+        "write `gpuLayers: 0` on the service to keep it off devices",
+        True,
+    ),
+    converted(
+        "spec.hardware.gpu.vendor",
+        one_of(*_ACCELERATORS),
+        f"{_ACCELERATOR} (nvidia: cuda, amd: rocm, intel: intel)",
+        lambda value: {_ACCELERATOR: _ACCELERATORS[value]},
+        behind=(_ACCELERATOR, "spec.hardware.gpu.runtime"),
+    ),
+    alias("spec.hardware.gpu.runtime", one_of("vulkan", "rocm"), _ACCELERATOR),
+    answered(
+        "spec.hardware.gpu.memory",
+        AMOUNT,
+        "what it takes is worked out from the header, and what a device has is its FleetNode's",
+    ),
+    lost(
+        "spec.hardware.gpu.resourceName",
+        TEXT,
+        "write it under resources.limits of the service, with the number",
+    ),
+    lost(
+        "spec.hardware.gpu.tolerationKey",
+        TEXT,
+        "write a toleration under tolerations of the service",
+    ),
+    lost("spec.hardware.gpu.resourceClaims", LIST, _CLAIMS, []),
+    lost(
+        "spec.hardware.gpu.sharding.strategy",
+        one_of("layer", "tensor", "row", "pipeline", "none"),
+        "layers are split over devices, for which memory is worked out",
+        "layer",
+    ),
+    lost(
+        "spec.hardware.gpu.sharding.layerSplit",
+        TEXTS,
+        "the engine splits by what is free on each device",
+        [],
+    ),
+)

@@ -1,0 +1,240 @@
+"""What becomes of LLMKube's fields of an InferenceService. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from reconciler.llmkube.field import (
+    AMOUNT,
+    ANY,
+    BOOLEAN,
+    COUNT,
+    INTEGER,
+    LIST,
+    NUMBER,
+    TEXT,
+    TEXTS,
+    LlmkubeField,
+    Native,
+    alias,
+    answered,
+    converted,
+    lost,
+    one_of,
+)
+
+_ARGS = "spec.extraArgs"
+_CUSTOM_CACHE = "it is a fork's own type, and the memory of it is not known; f16 is used"
+_OMLX = "oMLX is no runtime here"
+_OFFLOAD = (
+    "memory is worked out by whole layers, and this moves parts of them; gpuLayers leaves whole"
+    " layers to the processor"
+)
+_RESTARTS = "nothing restarts by age; `reconcile restart` does, and says before what it costs"
+_TOKEN = "name the Secret in sourceSecretRef of the Model"  # noqa: S105  # a text
+_VLLM = "spec.vllmConfig."
+
+
+def _flag(path: str, flag: str, shape: Mapping[str, object] = TEXT) -> LlmkubeField:
+    """What the engine takes as an argument."""
+    return converted(path, shape, f"{_ARGS}: {flag}", lambda value: {_ARGS: (flag, str(value))})
+
+
+def _switch(path: str, flag: str, off: str = "") -> LlmkubeField:
+    """The same for an argument without a value; `off` is the one that denies it."""
+    return converted(
+        path,
+        BOOLEAN,
+        f"{_ARGS}: {flag}",
+        lambda value: {_ARGS: (flag,)} if value else {_ARGS: (off,)} if off else {},
+    )
+
+
+def _gpus(value: int) -> Native:
+    return {"spec.devices": value} if value else {"spec.gpuLayers": 0}
+
+
+def _rope_scale(factor: str) -> Native:
+    """`--rope-scale N` of llama.cpp is `--rope-freq-scale 1/N`."""
+    return {_ARGS: ("--rope-freq-scale", f"{1 / float(factor):.6g}")}
+
+
+def _mode(value: str) -> Native:
+    name = {"embedding": "embeddings", "rerank": "reranking"}.get(value)
+    return {f"spec.runtimeOptions.{name}": True} if name else {}
+
+
+FIELDS: tuple[LlmkubeField, ...] = (
+    # Resources of the pod
+    alias("spec.resources.cpu", AMOUNT, "spec.resources.requests.cpu"),
+    alias("spec.resources.hostMemory", AMOUNT, "spec.resources.requests.memory"),
+    alias(
+        "spec.resources.memory",
+        AMOUNT,
+        "spec.resources.requests.memory",
+        behind=("spec.resources.hostMemory",),
+    ),
+    alias(
+        "spec.resources.ephemeralStorage",
+        AMOUNT,
+        "spec.resources.requests.ephemeral-storage",
+        "spec.resources.limits.ephemeral-storage",
+    ),
+    converted("spec.resources.gpu", COUNT, "spec.devices; 0: spec.gpuLayers 0", _gpus),
+    answered(
+        "spec.resources.gpuMemory",
+        AMOUNT,
+        "LLMKube does nothing with it either; what a device has is its FleetNode's",
+    ),
+    lost(
+        "spec.resources.gpuSharing.mode",
+        one_of("exclusive", "shared", "partitioned"),
+        "write the device's name under resources.limits, such as nvidia.com/mig-1g.10gb",
+        "exclusive",
+    ),
+    lost("spec.resources.gpuSharing.profile", TEXT, "write it under resources.limits"),
+    lost("spec.resources.gpuSharing.memoryLimitGiB", COUNT, "nothing enforces it"),
+    # Where clients reach it
+    answered(
+        "spec.endpoint.path",
+        TEXT,
+        "clients reach every path of the engine, and status prints the URL",
+        "/v1/chat/completions",
+        "/v1/embeddings",
+        "/v1/rerank",
+    ),
+    lost(
+        "spec.endpoint.gateway.enabled",
+        BOOLEAN,
+        "write an HTTPRoute whose backend is the Service",
+        False,
+    ),
+    lost("spec.endpoint.gateway.gatewayRef.name", TEXT, "write it in an HTTPRoute"),
+    lost("spec.endpoint.gateway.gatewayRef.namespace", TEXT, "write it in an HTTPRoute"),
+    answered("spec.endpoint.gateway.modelName", TEXT, "clients ask by the name of the Model"),
+    answered(
+        "spec.containerPort",
+        INTEGER,
+        "the engine listens where endpoint.port says, and the Service leads there",
+        8080,
+    ),
+    answered("spec.bindAddress", TEXT, "pods listen on all addresses", "::", "0.0.0.0"),  # noqa: S104
+    converted(
+        "spec.mode",
+        one_of("chat", "embedding", "rerank"),
+        "spec.runtimeOptions: embeddings or reranking",
+        _mode,
+    ),
+    # What replaces and protects it
+    converted(
+        "spec.rolloutPolicy.waitForIdle",
+        BOOLEAN,
+        "spec.rollout.drainTimeout 300s",
+        lambda value: {"spec.rollout.drainTimeout": "300s"} if value else {},
+        behind=("spec.rolloutPolicy.idleTimeoutSeconds",),
+    ),
+    converted(
+        "spec.rolloutPolicy.idleTimeoutSeconds",
+        COUNT,
+        "spec.rollout.drainTimeout",
+        lambda value: {"spec.rollout.drainTimeout": f"{value}s"},
+    ),
+    answered(
+        "spec.rolloutPolicy.force",
+        BOOLEAN,
+        "when rollout.drainTimeout is over, what is left is cut",
+        False,
+    ),
+    answered("spec.revisionHistoryLimit", COUNT, "the last three are kept"),
+    lost("spec.maxPodLifetimeSeconds", COUNT, _RESTARTS, 0),
+    lost("spec.maxPodLifetimeIdleTimeoutSeconds", COUNT, _RESTARTS, 0),
+    lost(
+        "spec.disruption.protectStartup",
+        BOOLEAN,
+        "write a PodDisruptionBudget",
+        True,
+        False,
+    ),
+    lost("spec.disruption.protectAlways", BOOLEAN, "write a PodDisruptionBudget", False),
+    lost("spec.evictionProtection", BOOLEAN, "priority says who comes first", False),
+    answered(
+        "spec.slo.name",
+        TEXT,
+        "`reconcile alerts` prints rules for latency and availability of every service",
+    ),
+    answered("spec.slo.objective", TEXT, "it is in those rules"),
+    answered("spec.slo.window", TEXT, "it is in those rules"),
+    answered("spec.slo.indicator", one_of("availability", "latency"), "it is in those rules"),
+    answered("spec.slo.latencyThreshold", TEXT, "it is in those rules"),
+    # Where its models are
+    lost(
+        "spec.modelCache.persistence",
+        one_of("Cached", "Ephemeral"),
+        "the FleetNode decides for its pool: kubernetes.cache",
+        "Cached",
+    ),
+    lost(
+        "spec.modelCache.claimName",
+        TEXT,
+        "the FleetNode decides for its pool: `kubernetes.cache: claim:NAME`",
+    ),
+    lost("spec.skipModelInit", BOOLEAN, "the model is fetched and verified", False),
+    # The container
+    lost("spec.args", TEXTS, "extraArgs adds arguments to those of the fields", []),
+    lost("spec.extraVolumes", LIST, "no volume but the model's own is mounted", []),
+    lost("spec.extraVolumeMounts", LIST, "no volume but the model's own is mounted", []),
+    lost("spec.podSecurityContext", ANY, "pods run as 65532, without rights", {}),
+    lost("spec.securityContext", ANY, "containers run without rights, on a read-only root", {}),
+    # llama.cpp
+    _flag("spec.reasoningBudget", "--reasoning-budget", INTEGER),
+    _flag("spec.reasoningBudgetMessage", "--reasoning-budget-message"),
+    _flag("spec.ropeScaling.type", "--rope-scaling", one_of("linear", "yarn", "longrope")),
+    converted("spec.ropeScaling.factor", TEXT, f"{_ARGS}: --rope-freq-scale 1/N", _rope_scale),
+    _flag("spec.ropeScaling.originalContext", "--yarn-orig-ctx", COUNT),
+    answered("spec.noWarmup", BOOLEAN, "what is ready has been warmed up", False),
+    lost("spec.cacheTypeCustomK", TEXT, _CUSTOM_CACHE, ""),
+    lost("spec.cacheTypeCustomV", TEXT, _CUSTOM_CACHE, ""),
+    lost("spec.moeCPUOffload", BOOLEAN, _OFFLOAD, False),
+    lost("spec.moeCPULayers", COUNT, _OFFLOAD, 0),
+    lost("spec.noKvOffload", BOOLEAN, _OFFLOAD, False),
+    lost("spec.tensorOverrides", TEXTS, _OFFLOAD, []),
+    lost("spec.metadataOverrides", TEXTS, "the file's header is what memory is worked out by", []),
+    lost(
+        "spec.speculativeDecoding.type",
+        TEXT,
+        "it answers the same without, and slower",
+        "none",
+        "disabled",
+    ),
+    lost("spec.speculativeDecoding.draftModelRef", TEXT, "no draft model is loaded"),
+    lost("spec.speculativeDecoding.draftModel", TEXT, "no draft model is loaded"),
+    answered("spec.speculativeDecoding.nDraftMax", COUNT, "nothing is drafted"),
+    answered("spec.speculativeDecoding.pMin", NUMBER, "nothing is drafted"),
+    # oMLX
+    lost("spec.turboQuantBits", INTEGER, _OMLX),
+    lost("spec.pagedSSDCacheDir", TEXT, _OMLX),
+    lost("spec.pagedSSDCacheMaxSize", TEXT, _OMLX),
+    lost("spec.hotCacheMaxSize", TEXT, _OMLX),
+    # vLLM
+    alias(f"{_VLLM}tensorParallelSize", COUNT, "spec.devices"),
+    alias(f"{_VLLM}maxModelLen", COUNT, "spec.contextSize"),
+    alias(f"{_VLLM}gpuMemoryUtilization", NUMBER, "spec.runtimeOptions.gpuMemoryUtilization"),
+    _flag(f"{_VLLM}quantization", "--quantization"),
+    _flag(f"{_VLLM}dtype", "--dtype", one_of("auto", "float16", "bfloat16")),
+    _flag(f"{_VLLM}kvCacheDtype", "--kv-cache-dtype", one_of("auto", "fp8_e5m2", "fp8_e4m3")),
+    lost(f"{_VLLM}kvCacheCustomDtype", TEXT, _CUSTOM_CACHE, ""),
+    _switch(f"{_VLLM}enablePrefixCaching", "--enable-prefix-caching", "--no-enable-prefix-caching"),
+    _switch(f"{_VLLM}enableChunkedPrefill", "--enable-chunked-prefill"),
+    _switch(f"{_VLLM}enableExpertParallel", "--enable-expert-parallel"),
+    _flag(f"{_VLLM}maxNumBatchedTokens", "--max-num-batched-tokens", COUNT),
+    _flag(f"{_VLLM}attentionBackend", "--attention-backend"),
+    lost(f"{_VLLM}cpuOffloadGB", COUNT, "memory is worked out for weights on devices", 0),
+    lost(f"{_VLLM}speculative.enabled", BOOLEAN, "it answers the same without", False),
+    lost(f"{_VLLM}speculative.model", TEXT, "no draft model is loaded"),
+    answered(f"{_VLLM}speculative.numSpeculativeTokens", COUNT, "nothing is drafted"),
+    lost(f"{_VLLM}hfTokenSecretRef", ANY, _TOKEN),
+    # Engines that are no runtimes here: their enum is refused, so that these have no effect
+    answered("spec.tgiConfig", ANY, "TGI is no runtime here", {}),
+    answered("spec.sglangConfig", ANY, "SGLang is no runtime here", {}),
+    answered("spec.personaPlexConfig", ANY, "PersonaPlex is no runtime here", {}),
+)

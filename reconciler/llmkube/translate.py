@@ -1,0 +1,151 @@
+"""A document with LLMKube's fields -> the same in ours, and what is to say about it. Pure."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from reconciler.llmkube import models, services
+from reconciler.llmkube.field import LlmkubeField
+
+TABLES: Mapping[str, tuple[LlmkubeField, ...]] = MappingProxyType(
+    {"Model": models.FIELDS, "InferenceService": services.FIELDS}
+)
+
+_Tree = dict[str, Any]  # name -> a row, or the tree below
+
+
+class Remark(NamedTuple):
+    """What to say about a field that is written; `rule` is one of reconciler.api.problem."""
+
+    rule: str
+    field: str
+    message: str
+
+
+class Translated(NamedTuple):
+    """`written` says under which of LLMKube's fields a value of ours stands."""
+
+    content: dict[str, Any]
+    remarks: tuple[Remark, ...]
+    written: Mapping[str, str]
+
+
+def translated(kind: str, content: Mapping[str, Any]) -> Translated | None:
+    """The document in our fields; None: it has none of LLMKube's, as nearly every document."""
+    tree = _TREES.get(kind)
+    rows = list(_written(tree, content)) if tree else []
+    if not rows:
+        return None
+    left = copy.deepcopy(dict(content))
+    for row, _ in rows:
+        _take(left, row.path)
+    remarks: list[Remark] = []
+    written: dict[str, str] = {}
+    for row, value in rows:
+        if row.native is None:
+            remarks += _answer(row, value)
+        elif any(_get(content, path) is not None for path in row.behind):
+            continue  # what it would say is said by that field
+        else:
+            for path, own in row.native(value).items():
+                remarks += _put(left, row, path, own, written)
+    return Translated(left, tuple(remarks), written)
+
+
+def _written(tree: _Tree, content: object) -> Iterator[tuple[LlmkubeField, Any]]:
+    """The rows of the fields that a document has, with their values."""
+    if not isinstance(content, Mapping):
+        return
+    for name, value in content.items():
+        below = tree.get(name)
+        if isinstance(below, LlmkubeField):
+            yield below, value
+        elif below:
+            yield from _written(below, value)
+
+
+def _answer(row: LlmkubeField, value: object) -> Iterator[Remark]:
+    if any(value == each and type(value) is type(each) for each in row.quiet):
+        return
+    if row.is_lost:
+        yield Remark("FieldIgnored", row.path, f"LLMKube's, and has no effect here: {row.text}")
+    else:
+        yield Remark("FieldAnswered", row.path, f"LLMKube's, and needed no more: {row.text}")
+
+
+def _put(
+    left: dict[str, Any], row: LlmkubeField, path: str, own: object, written: dict[str, str]
+) -> Iterator[Remark]:
+    """Give our field its value, unless it has another."""
+    there = _get(left, path)
+    if isinstance(own, tuple):  # words of a command line: they are added to the others
+        own, there = _added(there or [], own)
+    if there is None:
+        _set(left, path, own)
+        written.setdefault(path, row.path)
+    elif there != own:
+        first = written.get(path, path)
+        yield Remark(
+            "Schema", row.path, f"it says {own}, and {first} says {there}; keep one of them"
+        )
+
+
+def _added(args: Sequence[Any], words: tuple[str, ...]) -> tuple[object, object]:
+    """The new list and None, or, of a flag that is there, what each says."""
+    flag, *values = words
+    for index, arg in enumerate(args):
+        name, equals, value = str(arg).partition("=")
+        if name == flag:
+            its = (
+                [value]
+                if equals
+                else [str(each) for each in args[index + 1 : index + 1 + len(values)]]
+            )
+            return " ".join([flag, *values]), " ".join([flag, *its])
+    return [*args, *words], None
+
+
+def _get(content: Mapping[str, Any], path: str) -> Any:  # noqa: ANN401  # JSON
+    node: Any = content
+    for name in path.split("."):
+        if not isinstance(node, Mapping) or name not in node:
+            return None
+        node = node[name]
+    return node
+
+
+def _set(content: dict[str, Any], path: str, value: object) -> None:
+    *parts, last = path.split(".")
+    for name in parts:
+        content = content.setdefault(name, {})
+    content[last] = value
+
+
+def _take(content: dict[str, Any], path: str) -> None:
+    """Remove a field, and what contains nothing more without it."""
+    *parts, last = path.split(".")
+    way = [content]
+    for name in parts:
+        way.append(way[-1][name])
+    del way[-1][last]
+    for inside, name, below in reversed([*zip(way, parts, way[1:], strict=False)]):
+        if below or name == "spec":
+            return
+        del inside[name]
+
+
+def _tree(rows: tuple[LlmkubeField, ...]) -> _Tree:
+    tree: _Tree = {}
+    for row in rows:
+        *parts, last = row.path.split(".")
+        node = tree
+        for name in parts:
+            node = node.setdefault(name, {})
+        node[last] = row
+    return tree
+
+
+_TREES = {kind: _tree(rows) for kind, rows in TABLES.items()}

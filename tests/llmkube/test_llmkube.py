@@ -1,0 +1,250 @@
+"""LLMKube's documents: each field of its definitions is ours, another name of ours, or answered.
+
+`fields.txt` are the fields of its CRDs of release 0.9.19: kind, path, and the type or the values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.api.inferenceservice import InferenceService
+from reconciler.api.meta import ObjectRef
+from reconciler.llmkube.translate import TABLES
+from reconciler.source.load import Loaded
+from tests.support.fleets import document, load_texts, model, node, service
+
+_FIELDS = [
+    line.split(" ", 2) for line in Path(__file__).with_name("fields.txt").read_text().splitlines()
+]
+_VALUES: Mapping[str, object] = {
+    "boolean": True,
+    "integer": 512,
+    "number": 0.5,
+    "object": {},
+    "quantity": "1Gi",
+    "list of object": [],
+    "list of string": [],
+}
+_OF_ITS_OWN: Mapping[str, object] = {
+    "spec.ropeScaling.factor": "2",
+    "spec.vllmConfig.attentionBackend": "FLASH_ATTN",
+    "spec.hardware.gpu.count": 2,
+    "spec.hardware.memoryBudget": "2Gi",
+    "spec.sha256": "0" * 64,
+    "spec.source": "https://models.test/a.gguf",
+    "spec.parallelSlots": 4,
+    "spec.autoscaling.metrics[].targetAverageUtilization": 50,
+    "spec.vllmConfig.tensorParallelSize": 2,
+    "spec.resources.gpu": 2,
+}
+# Said with an error, as nothing here would do what they ask for.
+_REFUSED = {
+    ("spec.runtime", "generic"),
+    ("spec.runtime", "personaplex"),
+    ("spec.runtime", "sglang"),
+    ("spec.runtime", "tgi"),
+    ("spec.runtime", "llamacpp-router"),  # it needs models
+    ("spec.format", "custom"),
+    ("spec.format", "pytorch"),
+    ("spec.ropeScaling.type", "longrope"),  # llama.cpp has no such word
+}
+
+
+def _written() -> Iterator[tuple[str, str, object]]:
+    for kind, path, shape in _FIELDS:
+        if path in _OF_ITS_OWN:
+            yield kind, path, _OF_ITS_OWN[path]
+        elif shape == "string":
+            yield kind, path, "gemma"
+        elif shape in _VALUES:
+            yield kind, path, _VALUES[shape]
+        else:
+            yield from ((kind, path, _typed(word)) for word in shape.split())
+
+
+def _typed(word: str) -> object:
+    return int(word) if word.isdigit() else word
+
+
+def _spec(kind: str, path: str, value: object) -> dict[str, Any]:
+    spec: dict[str, Any] = {}
+    if kind == "Model":
+        spec["source"] = "https://models.test/gemma.gguf"
+    else:
+        spec["modelRef"] = "gemma"
+        spec["runtime"] = "vllm" if "vllm" in path else "llamacpp"
+    inside = spec
+    *parts, last = path.removeprefix("spec.").split(".")
+    for name in parts:
+        if name.endswith("[]"):
+            inside = {"name": "cpu"}
+            spec["autoscaling" if "autoscaling" in path else name[:-2]] = (
+                {"metrics": [inside]} if "autoscaling" in path else [inside]
+            )
+        else:
+            inside = inside.setdefault(name, {})
+    inside[last] = value
+    return spec
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "value"),
+    [pytest.param(*row, id="-".join(map(str, row))) for row in _written()],
+)
+def test_each_field_of_theirs_is_read_or_refused_by_name(
+    kind: str, path: str, value: object
+) -> None:
+    spec = _spec(kind, path, value)
+    beside = [] if kind == "Model" else [model("gemma")]
+
+    problems = load_texts(document(kind, "gemma", spec), *beside, node()).problems
+
+    errors = [p for p in problems if p.severity.value == "error"]
+    refused = (path, str(value)) in _REFUSED
+    assert bool(errors) == refused, errors
+    assert all(p.field.startswith((path, "spec.extraArgs")) or refused for p in errors)
+
+
+def test_each_row_is_a_field_of_theirs() -> None:
+    theirs = {(kind, path.replace("[]", "")) for kind, path, _ in _FIELDS}
+
+    rows = {(kind, row.path) for kind, rows in TABLES.items() for row in rows}
+
+    assert rows <= theirs
+
+
+def loaded(spec: Mapping[str, Any], of_model: Mapping[str, Any] | None = None) -> Loaded:
+    return load_texts(service(**spec), model(**(of_model or {})), node())
+
+
+def service_of(revision: Loaded) -> InferenceService:
+    assert revision.errors == ()
+    made = revision.standing.get(InferenceService, ObjectRef("InferenceService", "default", "chat"))
+    assert made is not None
+    return made
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ({"resources": {"gpu": 2}}, {"devices": 2}),
+        ({"resources": {"gpu": 0}}, {"gpuLayers": 0}),
+        (
+            {"resources": {"cpu": "2", "memory": "4Gi"}},
+            {"resources": {"requests": {"cpu": "2", "memory": "4Gi"}}},
+        ),
+        (
+            {"resources": {"memory": "4Gi", "hostMemory": "6Gi"}},
+            {"resources": {"requests": {"memory": "6Gi"}}},
+        ),
+        (
+            {"rolloutPolicy": {"waitForIdle": True, "idleTimeoutSeconds": 86400}},
+            {"rollout": {"drainTimeout": "24h"}},
+        ),
+        ({"rolloutPolicy": {"waitForIdle": True}}, {"rollout": {"drainTimeout": "5m"}}),
+        ({"mode": "embedding"}, {"runtimeOptions": {"embeddings": True}}),
+        ({"mode": "chat"}, {}),
+        (
+            {"reasoningBudget": 0, "extraArgs": ["--temp", "1"]},
+            {"extraArgs": ["--temp", "1", "--reasoning-budget", "0"]},
+        ),
+        (
+            {"reasoningBudget": 0, "extraArgs": ["--reasoning-budget=0"]},
+            {"extraArgs": ["--reasoning-budget=0"]},
+        ),
+        (
+            {"ropeScaling": {"type": "yarn", "factor": "4", "originalContext": 8192}},
+            {
+                "extraArgs": [
+                    *("--rope-scaling", "yarn"),
+                    *("--rope-freq-scale", "0.25"),
+                    *("--yarn-orig-ctx", "8192"),
+                ]
+            },
+        ),
+        (
+            {
+                "runtime": "vllm",
+                "vllmConfig": {
+                    "maxModelLen": 4096,
+                    "tensorParallelSize": 2,
+                    "gpuMemoryUtilization": 0.8,
+                    "enablePrefixCaching": False,
+                    "kvCacheDtype": "fp8_e5m2",
+                },
+            },
+            {
+                "runtime": "vllm",
+                "contextSize": 4096,
+                "devices": 2,
+                "runtimeOptions": {"gpuMemoryUtilization": 0.8},
+                "extraArgs": ["--no-enable-prefix-caching", "--kv-cache-dtype", "fp8_e5m2"],
+            },
+        ),
+    ],
+)
+def test_theirs_says_the_same_as_ours(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+    assert service_of(loaded(theirs)) == service_of(loaded(ours))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "spec", "devices", "layers"),
+    [
+        ({"count": 2}, {}, 2, None),
+        ({"count": 2}, {"devices": 1}, 1, None),
+        ({"count": 0}, {}, 1, 0),
+        ({"layers": -1}, {}, 1, None),
+        ({"layers": 20, "count": 1}, {}, 1, 20),
+        ({"layers": 20}, {"gpuLayers": 5}, 1, 5),
+        ({"enabled": True, "memory": "8Gi"}, {}, 1, None),
+    ],
+)
+def test_a_service_takes_from_its_model_what_it_leaves_open(
+    gpu: Mapping[str, Any], spec: Mapping[str, Any], devices: int, layers: int | None
+) -> None:
+    made = service_of(loaded(spec, {"hardware": {"gpu": gpu}})).spec
+
+    assert (made.devices, made.gpu_layers) == (devices, layers)
+
+
+@pytest.mark.parametrize(
+    ("spec", "rule", "field"),
+    [
+        ({"endpoint": {"path": "/v1/chat/completions"}}, None, ""),
+        ({"endpoint": {"path": "/other"}}, "FieldAnswered", "spec.endpoint.path"),
+        ({"skipModelInit": False}, None, ""),
+        ({"skipModelInit": True}, "FieldIgnored", "spec.skipModelInit"),
+        ({"resources": {"gpu": 2}, "devices": 2}, None, ""),
+        ({"resources": {"gpu": 2}, "devices": 3}, "Schema", "spec.resources.gpu"),
+        (
+            {"reasoningBudget": 5, "extraArgs": ["--reasoning-budget", "7"]},
+            "Schema",
+            "spec.reasoningBudget",
+        ),
+        ({"resources": {"gpu": 99}}, "Schema", "spec.resources.gpu"),
+    ],
+)
+def test_what_has_no_effect_or_another_value_is_said_once(
+    spec: Mapping[str, Any], rule: str | None, field: str
+) -> None:
+    problems = [(p.rule, p.field) for p in loaded(spec).problems if p.rule != "SizeUnknown"]
+
+    assert problems == ([(rule, field)] if rule else [])
+
+
+def test_a_service_that_takes_from_its_model_is_the_same_object_again() -> None:
+    """A new plan of an unchanged object costs nothing as long as it is identical."""
+    from reconciler.runtimes import RUNTIMES
+    from reconciler.source.load import LoadCache, load
+    from tests.support.fleets import MemoryCheckout
+
+    files = {"a.yaml": service(), "m.yaml": model(hardware={"gpu": {"count": 2}}), "n.yaml": node()}
+    cache = LoadCache()
+
+    first, second = (load(MemoryCheckout(files), RUNTIMES, cache) for _ in range(2))
+
+    assert service_of(first) is service_of(second)
