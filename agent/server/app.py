@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from agent.server.board import StateBoard
     from agent.server.logs import Logs
     from agent.server.metrics import NodeCollector
-    from agent.server.stream import Streams
+    from reconciler.http.stream import Streams
     from reconciler.loop import Wake
 
 _BODY_TAKEN_IN_S = 2.0

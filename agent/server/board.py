@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from agent.server.feed import EventFeed
+from reconciler.http.feed import EventFeed
 from reconciler.loop import Listener
 
 if TYPE_CHECKING:

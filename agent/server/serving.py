@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import logging
@@ -17,17 +16,17 @@ from agent.server.answer import Answers
 from agent.server.app import make_app
 from agent.server.guard import Access
 from agent.server.logs import Logs
-from agent.server.stream import HEARTBEAT_S, Streams
 from agent.server.tls import Tls, open_tls
 from reconciler.api.errors import ReconcilerError
 from reconciler.atomic import atomic_write
 from reconciler.http.server import is_loopback
+from reconciler.http.stream import HEARTBEAT_S, Streams, streams_of
 from reconciler.http.thread import RetryingServer, Site
 from reconciler.loop import Listener
 from reconciler.page.session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from starlette.types import ASGIApp
 
@@ -96,18 +95,13 @@ class StateServer(Listener):
         now = ServerAddress(
             _url(listener.getsockname(), secure=tls is not None), tls.cert_sha256 if tls else None
         )
-        streams = Streams(self._board.feed, heartbeat_s=self._heartbeat_s)
-        loop = asyncio.get_running_loop()
-        deaf = self._board.feed.listen(lambda: _tell(loop, streams.wake))
-        try:
+        with streams_of(self._board.feed, heartbeat_s=self._heartbeat_s) as streams:
             yield Site(
                 self._app(streams, tls),
                 tls.context if tls else None,
                 begun=lambda: self._say(now),
                 ends=streams.close,
             )
-        finally:
-            deaf()
 
     def _fail(self, error: Exception) -> None:
         if isinstance(error, OSError | ReconcilerError):
@@ -179,8 +173,3 @@ def _url(address: tuple[object, ...], *, secure: bool) -> str:
     host, port = str(address[0]), address[1]
     scheme = "https" if secure else "http"
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
-
-
-def _tell(loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
-    with contextlib.suppress(RuntimeError):  # the server is just ending
-        loop.call_soon_threadsafe(wake)

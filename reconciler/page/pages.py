@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable, Callable
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -16,14 +17,14 @@ from reconciler.page.headers import PAGE_HEADERS
 from reconciler.page.session import SESSION_PATH
 
 if TYPE_CHECKING:
-    from starlette.requests import Request
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
     from reconciler.page.session import Session
 
 _STATIC = {"page.css": "text/css", "page.js": "text/javascript", "log.js": "text/javascript"}
 
 
-Refusal = Callable[["Request"], Response | None]
+Refusal = Callable[[Request], Response | None]
 """What is answered instead of a page; None: the page may be seen."""
 
 
@@ -39,6 +40,13 @@ def only_known(session: Session) -> Refusal:
     return lambda request: None if session.knows(request.headers) else session.form()
 
 
+class _Kept(NamedTuple):
+    """A page that many look at."""
+
+    documents: values.Documents
+    body: bytes
+
+
 class Pages:
     """The pages of what `documents` returns at the moment: it is called for each request, in the
     server's own thread. `session`: who sends the token to it is known from then on. `refusal`: of
@@ -51,6 +59,7 @@ class Pages:
         refusal: Refusal = lambda _: None,
     ) -> None:
         self._documents, self._session, self._refusal = documents, session, refusal
+        self._kept: dict[str, _Kept] = {}
 
     def routes(self) -> list[Route]:
         known = self._session
@@ -62,13 +71,21 @@ class Pages:
             *([Route(SESSION_PATH, known.sign_in, methods=["POST"])] if known else ()),
         ]
 
+    def guarded(self, app: ASGIApp) -> ASGIApp:
+        """What only those may read who may see the pages."""
+        return _Guarded(app, self._refusal)
+
     def _page_of(self, name: str) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
             from reconciler.page.render import page  # the library, if anybody looks
 
             if refused := self._refusal(request):
                 return refused
-            return _html(request, page(name, self._documents()))
+            documents = self._documents()
+            kept = self._kept.get(name)
+            if kept is None or kept.documents is not documents:
+                kept = self._kept[name] = _Kept(documents, page(name, documents).encode())
+            return _html(request, kept.body)
 
         return answer
 
@@ -82,9 +99,19 @@ class Pages:
         service = values.service_of(documents.status, namespace, name)
         if service is None:
             text = error_page("No such service", f"Nothing is known of {namespace}/{name} here.")
-            return _html(request, text, 404)
+            return _html(request, text.encode(), 404)
         more = {"service": service, "explained": documents.explain(namespace, name)}
-        return _html(request, page("service", documents, **more))
+        return _html(request, page("service", documents, **more).encode())
+
+
+class _Guarded:
+    """An object: Starlette takes a function for an endpoint of requests."""
+
+    def __init__(self, app: ASGIApp, refusal: Refusal) -> None:
+        self._app, self._refusal = app, refusal
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await (self._refusal(Request(scope)) or self._app)(scope, receive, send)
 
 
 def not_shown(status: int, message: str) -> Response:
@@ -95,10 +122,9 @@ def not_shown(status: int, message: str) -> Response:
     return Response(text, status, {**PAGE_HEADERS, "Cache-Control": "no-store"}, "text/html")
 
 
-def _html(request: Request, text: str, status: int = 200) -> Response:
+def _html(request: Request, body: bytes, status: int = 200) -> Response:
     """A response with a tag that changes with its content: a page that is looked at asks again and
     again."""
-    body = text.encode()
     tag = f'"{hashlib.blake2b(body, digest_size=16).hexdigest()}"'
     headers = {**PAGE_HEADERS, "ETag": tag, "Cache-Control": "no-cache"}
     if status == 200 and tag in request.headers.get("if-none-match", ""):

@@ -6,8 +6,10 @@ from __future__ import annotations
 import functools
 import json
 import shlex
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
 
 from reconciler.api.quantity import show_bytes
 from reconciler.page import values
@@ -36,6 +38,23 @@ def sign_in_page(where: str, message: str) -> str:
     return _environment().get_template("sign_in.html").render(where=where, message=message)
 
 
+# Most of a large fleet is as it was at the last look.
+@functools.lru_cache(maxsize=2048)
+def node_card(card: values.NodeCard) -> Markup:
+    shown: Markup = _parts().node_card(card)
+    return shown
+
+
+@functools.lru_cache(maxsize=8192)
+def service_row(row: values.ServiceRow) -> Markup:
+    shown: Markup = _parts().service_row(row)
+    return shown
+
+
+def _parts() -> Any:  # noqa: ANN401 - macros, which the template has
+    return _environment().get_template("parts.html").module
+
+
 @functools.cache
 def _environment() -> Environment:
     environment = Environment(
@@ -55,7 +74,8 @@ def _environment() -> Environment:
         "short": lambda revision: str(revision)[:7],
     }
     environment.globals |= {
-        "bars": values.bars,
+        "node_cards": lambda *of: map(node_card, values.node_cards(*of)),
+        "service_rows": lambda of: map(service_row, values.service_rows(of)),
         "flags": values.flags,
         "memory_parts": values.memory_parts,
         "troubles": values.troubles,

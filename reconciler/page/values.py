@@ -56,6 +56,37 @@ class Bar:
     parts: tuple[BarPart, ...]
 
 
+class Download(NamedTuple):
+    """A model's files on their way to a node."""
+
+    model: str
+    state: str
+    received_bytes: int
+    total_bytes: int | None
+
+
+class NodeCard(NamedTuple):
+    """What is shown of a node; equal ones look the same."""
+
+    target: str
+    reachable: bool
+    bars: tuple[Bar, ...]
+    downloads: tuple[Download, ...]
+
+
+class ServiceRow(NamedTuple):
+    """What is shown of a service in one place; equal ones look the same."""
+
+    label: str
+    link: str
+    ready: bool
+    reason: str
+    on: str = ""
+    tokens_per_second: float | None = None
+    requests: int | None = None
+    address: str | None = None
+
+
 class MemoryPart(NamedTuple):
     """Bytes of a service's memory, and the piece of the bar that they are."""
 
@@ -97,10 +128,35 @@ def troubles(status: Document, plan: Document | None) -> tuple[Trouble, ...]:
     return (*_of_nodes(status), *_of_services(status), *_of_plan(status, plan))
 
 
-def bars(node: Document, plan: Document | None) -> tuple[Bar, ...]:
-    """A node's pools, in its order."""
-    after = _after(plan, node["target"])
-    return tuple(_bar(pool, after.get(pool["name"])) for pool in node["pools"])
+def node_cards(status: Document, plan: Document | None) -> Iterator[NodeCard]:
+    """What is shown of each node."""
+    after = _after(plan)
+    for node in status["nodes"]:
+        target = node["target"]
+        pools = (_bar(pool, after.get((target, pool["name"]))) for pool in node["pools"])
+        downloads = (
+            Download(d["model"], d["state"], d["receivedBytes"], d["totalBytes"])
+            for d in node["downloads"]
+        )
+        yield NodeCard(target, node["reachable"], tuple(pools), tuple(downloads))
+
+
+def service_rows(status: Document) -> Iterator[ServiceRow]:
+    """A row for each place of each service, or one for a service that has none."""
+    for service in status["services"]:
+        named = (label(service["ref"]), service_link(service["ref"]))
+        for place in service["placements"]:
+            yield ServiceRow(
+                *named,
+                place["ready"],
+                place["reason"],
+                place["node"] or place["target"],
+                place["tokensPerSecond"],
+                place["requestsInFlight"],
+                place["baseUrl"],
+            )
+        if not service["placements"]:
+            yield ServiceRow(*named, service["ready"], service["reason"])
 
 
 def memory_parts(memory: Document) -> tuple[MemoryPart, ...]:
@@ -173,14 +229,14 @@ def _of_plan(status: Document, plan: Document | None) -> Iterator[Trouble]:
         yield Trouble(f"{ref['kind']} {label(ref)}", reason, message)
 
 
-def _after(plan: Document | None, target: str) -> Mapping[str, int]:
-    """What our services take of each pool when all changes of a plan are applied."""
-    after: dict[str, int] = {}
-    for change in changes_by_target(plan).get(target, ()) if plan else ():
-        for memory in change["impact"]["memory"]:
-            if memory["afterBytes"] is not None:
-                after[memory["pool"]] = memory["afterBytes"]
-    return after
+def _after(plan: Document | None) -> Mapping[tuple[str, str], int]:
+    """What our services take of each target's pools when all changes of a plan are applied."""
+    return {
+        (change["target"], memory["pool"]): memory["afterBytes"]
+        for change in (plan["changes"] if plan else ())
+        for memory in change["impact"]["memory"]
+        if memory["afterBytes"] is not None
+    }
 
 
 def _bar(pool: Document, after: int | None) -> Bar:

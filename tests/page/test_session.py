@@ -58,7 +58,7 @@ def page(token: Path) -> Iterator[Page]:
 
 
 def test_off_loopback_nothing_is_shown_but_the_form(page: Page) -> None:
-    for path in ("/", "/plan", "/services/default/chat"):
+    for path in ("/", "/plan", "/services/default/chat", "/v1/events"):
         form = page.get(path)
 
         assert form.status == 401

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from reconciler.http.stream import Streams
     from reconciler.kube.server.board import Board
     from reconciler.page.pages import Pages
 
@@ -38,6 +39,7 @@ _log = logging.getLogger(__name__)
 def make_app(
     board: Board,
     pages: Pages,
+    streams: Streams,
     secret_file: Path | None,
     wake: Callable[[], None],
     clock: Callable[[], float] = time.monotonic,
@@ -51,6 +53,7 @@ def make_app(
         Route("/metrics", state.metrics),
         Route(HOOK_PATH, hook.receive, methods=["POST"]),
         *pages.routes(),
+        Route("/v1/events", pages.guarded(streams), methods=["GET"]),
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _as_json, Exception: _bug})
     return _Fence(app)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.core.target import Result
+from reconciler.http.feed import EventFeed
 from reconciler.loop import Listener
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Board(Listener):
 
     def __init__(self, role: Callable[[], Role]) -> None:
         self.role = role
+        self.feed = EventFeed()
         self.observed: Observation | None = None
         self.plan: Plan | None = None
         self.following: Following | None = None
@@ -69,7 +71,10 @@ class Board(Listener):
         self._passed_mono = time.monotonic()
 
     def on_planned(self, planned: Pass) -> None:
+        before = self.plan
         self.plan, self.held_why = planned.plan, ""
+        if before is None or before.revision != planned.plan.revision:
+            self._publish("revision", state="followed", revision=planned.plan.revision)
         self.declared = frozenset(_declared(planned))
         self.failing &= {_step(change) for change in planned.plan.changes}
 
@@ -81,15 +86,19 @@ class Board(Listener):
 
     def on_refused(self, revision: str, problems: tuple[Problem, ...]) -> None:
         self.refusals += 1
+        self._publish("revision", state="refused", revision=revision)
 
     def on_held(self, why: str) -> None:
         self.held_why = why
 
     def on_source_lost(self, why: str, since: float) -> None:
+        if self.lost_since is None:
+            self._publish("source", state="lost", message=why)
         self.lost_since = since
 
     def on_source_back(self) -> None:
         self.lost_since = None
+        self._publish("source", state="back")
 
     def on_observed(self, observed: Observation) -> None:
         self.observed = observed
@@ -100,6 +109,10 @@ class Board(Listener):
     def on_ended(self, seconds: float) -> None:
         self.passes += 1
         self.pass_s, self.passed_at, self._passed_mono = seconds, time.time(), time.monotonic()
+        self._publish("pass", seconds=seconds)
+
+    def _publish(self, kind: str, **data: object) -> None:
+        self.feed.publish(kind, data)
 
     def since_pass_s(self) -> float:
         """Seconds since the last pass; before the first, since this board was made."""

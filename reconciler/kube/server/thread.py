@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from reconciler.http.server import is_loopback
+from reconciler.http.stream import streams_of
 from reconciler.http.thread import RetryingServer, Site
 from reconciler.kube.server import page_token
 from reconciler.kube.server.app import make_app
@@ -73,11 +74,13 @@ class OperatorServer:
             self._clock,
             is_loopback=is_loopback(listener),
         )
-        app = make_app(self._board, pages, self._serves.secret_file, self._wake, self._clock)
-        try:
-            yield Site(app, None, begun)
-        finally:
-            self.port = None
+        with streams_of(self._board.feed) as streams:
+            secret_file = self._serves.secret_file
+            app = make_app(self._board, pages, streams, secret_file, self._wake, self._clock)
+            try:
+                yield Site(app, None, begun, ends=streams.close)
+            finally:
+                self.port = None
 
     def _fail(self, error: Exception) -> None:
         if isinstance(error, OSError):

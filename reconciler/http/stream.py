@@ -10,15 +10,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
-from agent.server.guard import error
+from starlette.responses import JSONResponse
 
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
 
-    from agent.server.feed import EventFeed, FeedEvent
+    from reconciler.http.feed import EventFeed, FeedEvent
 
 HEARTBEAT_S = 15.0
 _MOST_READERS = 16
@@ -51,8 +52,9 @@ class Streams:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if len(self._news) >= _MOST_READERS:
-            refusal = error(503, f"{_MOST_READERS} streams are open already", retry_after="30")
-            await refusal(scope, receive, send)
+            message = f"{_MOST_READERS} streams are open already"
+            document = {"error": {"status": 503, "message": message}}
+            await JSONResponse(document, 503, {"retry-after": "30"})(scope, receive, send)
             return
         news = asyncio.Event()
         self._news.add(news)
@@ -74,7 +76,7 @@ class Streams:
             at = self._feed.oldest
         if at is None or self._feed.after(at) is None:
             at = self._feed.last
-            first = self._text("reset", {"message": "events were missed: read /v1/state"}, at)
+            first = self._text("reset", {"message": "events were missed: read all of it again"}, at)
         else:
             first = f"id: {self._feed.name(at)}\n: hello\n\n"
         await _send(send, _block(first))
@@ -101,6 +103,23 @@ class Streams:
     def _text(self, kind: str, data: object, number: int) -> str:
         # One line: JSON escapes the newlines that would end an event.
         return f"id: {self._feed.name(number)}\nevent: {kind}\ndata: {json.dumps(data)}\n\n"
+
+
+@contextlib.contextmanager
+def streams_of(feed: EventFeed, *, heartbeat_s: float = HEARTBEAT_S) -> Iterator[Streams]:
+    """The streams of a feed that any thread writes, for as long as a server's event loop runs."""
+    streams = Streams(feed, heartbeat_s=heartbeat_s)
+    loop = asyncio.get_running_loop()
+
+    def news() -> None:
+        with contextlib.suppress(RuntimeError):  # the server is just ending
+            loop.call_soon_threadsafe(streams.wake)
+
+    deaf = feed.listen(news)
+    try:
+        yield streams
+    finally:
+        deaf()
 
 
 def _last_seen(scope: Scope) -> str | None:
