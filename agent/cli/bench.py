@@ -20,6 +20,8 @@ from reconciler.console.option import add
 from reconciler.report.terminal import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from agent.bench.measure import Rules
     from agent.process.records import ProcessRecord, Records
     from agent.state.directory import StateDir
@@ -56,6 +58,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Exit 0: every result counts; 3: one does not, or could not be had. Raises UsageError,
     StateError."""
+    results, is_well = measured(args, _show if args.output == "text" else _no_line)
+    if args.output == "json":
+        shown = [r.model_dump(mode="json", by_alias=True, exclude_none=True) for r in results]
+        print(json.dumps(shown))
+    return Exit.OK if is_well else Exit.BLOCKED
+
+
+def measured(
+    args: argparse.Namespace, show: Callable[[BenchmarkResult], None]
+) -> tuple[list[BenchmarkResult], bool]:
+    """What was measured now, each given to `show` as it comes, and whether all of it counts. Raises
+    UsageError, StateError."""
     from agent.bench.measure import Rules
     from agent.cli.stop import opened_at
     from agent.process.records import Records
@@ -69,18 +83,14 @@ def run(args: argparse.Namespace) -> int:
     )
     state = opened_at(state_root(args.state_dir).absolute())
     if state is None:
-        return Exit.OK
+        return [], True
     known = Records(state)
     records = [record for record in known.read_all() if record.wanted]
     chosen = _chosen(args.names, records)
     if not chosen:
         tell("nothing runs here to measure")
     with alone(state):
-        results, is_well = _measure(args, state, known, chosen, rules)
-    if args.output == "json":
-        shown = [r.model_dump(mode="json", by_alias=True, exclude_none=True) for r in results]
-        print(json.dumps(shown))
-    return Exit.OK if is_well else Exit.BLOCKED
+        return _measure(args, state, known, chosen, rules, show)
 
 
 def _measure(
@@ -89,6 +99,7 @@ def _measure(
     known: Records,
     chosen: list[ProcessRecord],
     rules: Rules,
+    show: Callable[[BenchmarkResult], None],
 ) -> tuple[list[BenchmarkResult], bool]:
     from agent.bench.measure import measure
     from agent.bench.subject import subjects
@@ -107,8 +118,8 @@ def _measure(
                     keep(state, result)
                     results.append(result)
                     is_well = is_well and result.problem is None
-                    if args.output == "text":
-                        _show(result)
+                    _progress("", "")
+                    show(result)
             except BenchmarkError as error:
                 is_well = False
                 _progress("", "")
@@ -138,10 +149,13 @@ def _progress(label: str, text: str) -> None:
         sys.stderr.flush()
 
 
+def _no_line(_: BenchmarkResult) -> None:
+    """They are printed together."""
+
+
 def _show(result: BenchmarkResult) -> None:
     from reconciler.report.speeds import result_lines
 
-    _progress("", "")
     for line in result_lines(result):
         print(printable(line), flush=True)
 

@@ -1,8 +1,9 @@
 """What was measured on the fleet's machines, and evidence of it for the fleet's repository.
 
-Machines are measured by `fleet-agent bench`, on each of them. This asks their agents for the
-results. In a cluster the reconciler measures what is not known yet; --again has it measure once
-more. With --write, each that counts becomes a file `bench/KEY.yaml`, to be committed.
+This asks the fleet's agents for their results. With --local --again it measures on this machine
+first, as `fleet-agent bench` does. In a cluster the reconciler measures what is not known yet;
+--again has it measure once more. With --write, each that counts becomes a file `bench/KEY.yaml`, to
+be committed.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = {
     "reconcile bench": "what all machines have measured",
+    "reconcile bench chat --local --again": "measure it on this machine, now",
     "reconcile bench chat --write .": "evidence of one service, into this clone of the fleet",
     "reconcile bench chat --cluster prod --again": "measure its pods once more, and wait for it",
 }
@@ -46,7 +48,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--again",
         action="store_true",
-        help="have the reconciler of a --cluster measure the named services once more, and wait",
+        help="with --local: measure here first; with --cluster: have its reconciler measure the"
+        " named services once more, and wait",
     )
     parser.add_argument(
         "--timeout",
@@ -72,8 +75,13 @@ def run(args: argparse.Namespace) -> int:
 
     if args.write is not None and not args.write.is_dir():
         raise UsageError(f"--write {args.write}: no folder is there; name a clone of the fleet")
-    if args.again and not (args.names and args.cluster):
-        raise UsageError("--again: name services, and with --cluster where they run")
+    measures_here = args.again and args.local is not None
+    if args.again and not measures_here and not (args.names and args.cluster):
+        raise UsageError(
+            "--again: on this machine with --local; of a cluster name services, and with --cluster"
+            " where they run"
+        )
+    all_count = _measure_here(args) if measures_here else True
     timeout_s, refs = _seconds(args.timeout), [service_ref(name) for name in args.names]
     with open_inspection(args, open_planned(args)) as at:
         if at.fetch() is None:
@@ -81,12 +89,23 @@ def run(args: argparse.Namespace) -> int:
         compared = at.compare()
         everything = local.as_reported_here(args, status_of(at, compared))
         chosen(args, everything)  # an unknown name
-        if args.again:
+        if args.again and not measures_here:
             ask_again(at, compared.plan, refs)
             compared = follow(at, refs, timeout_s, lambda text: tell(printable(text)))
             everything = status_of(at, compared)
     results = sorted(_results(args, everything), key=lambda r: (r.service, r.model, r.measured_at))
-    return _report(args, everything, results, compared.plan)
+    code = _report(args, everything, results, compared.plan)
+    return code if all_count else Exit.BLOCKED
+
+
+def _measure_here(args: argparse.Namespace) -> bool:
+    """Whether each that was measured now counts. Raises UsageError, StateError."""
+    from agent.cli import bench as here
+    from agent.cli import parser_of
+
+    own = parser_of("bench").parse_args(args.names)
+    own.state_dir = args.state_dir
+    return here.measured(own, lambda result: None)[1]
 
 
 def _seconds(text: str) -> float:

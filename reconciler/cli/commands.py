@@ -74,9 +74,14 @@ COMMANDS: Mapping[str, CommandRow] = MappingProxyType(
         ),
         "events": CommandRow("what happened on nodes lately", formats=TEXT_OR_JSON),
         "bench": CommandRow(
-            "what machines have measured, and evidence of it for the repository",
+            "measure here or in clusters, what machines have measured, and evidence of it",
             formats=TEXT_OR_JSON,
             also_called=("benchmark", "measure"),
+        ),
+        "stop": CommandRow("drain and stop services on this machine", also_called=("down", "kill")),
+        "restart": CommandRow(
+            "restart services on this machine, also what was stopped by hand",
+            also_called=("reload",),
         ),
         "explain": CommandRow(
             "where an object goes, what it needs, how it is started, and why",
@@ -132,7 +137,7 @@ COMMANDS: Mapping[str, CommandRow] = MappingProxyType(
     }
 )
 
-_OF_AN_AGENT = ("stop", "restart", "fetch", "store", "doctor", "probe", "accept")
+_OF_AN_AGENT = ("fetch", "store", "doctor", "probe", "accept")
 
 
 def foreign_names() -> Mapping[str, str]:

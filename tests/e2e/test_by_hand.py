@@ -46,10 +46,11 @@ def test_a_running_agent_stops_a_service_and_keeps_it_stopped_until_a_restart(
     assert "StoppedByHand" in status.out
     assert status.code == 0
 
-    restarted = machine.agent("restart", "chat")
+    restarted = machine.reconcile("restart", "chat")
 
     assert restarted.code == 0
     assert "default/chat: ready at http://" in restarted.err
+    assert "not started here" in machine.reconcile("stop", "chatt").err
     assert machine.wait_ready("chat").port == chat.port
 
 
