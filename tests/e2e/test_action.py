@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ class Job:
     checkout: Path
     variables: dict[str, str] = field(default_factory=dict)
     log: str = ""
+    values: dict[str, str] = field(default_factory=dict)  # of inputs, and of steps' outputs
 
     def __post_init__(self) -> None:
         for name in ("OUTPUT", "STEP_SUMMARY"):
@@ -49,31 +51,31 @@ class Job:
             "HOME": str(self.folder),
         }
 
-    def run(self, inputs: Mapping[str, str], *, without: str = "") -> int:
-        """Every step until one fails; its exit code."""
-        values = {
+    def run(self, inputs: Mapping[str, str]) -> int:
+        """Every step but the first until one fails; its exit code."""
+        self.values = {
             f"inputs.{name}": row.get("default", "") for name, row in ACTION["inputs"].items()
         }
-        values |= {f"inputs.{name}": value for name, value in inputs.items()}
-        for step in ACTION["runs"]["steps"]:
-            if step["name"] == without:
-                continue
-            if code := self._step(step, values):
-                return code
-            if "id" in step:
-                lines = Path(self.variables["GITHUB_OUTPUT"]).read_text().splitlines()
-                found = (line.partition("=") for line in lines)
-                values |= {f"steps.{step['id']}.outputs.{k}": v for k, _, v in found}
-        return 0
+        self.values |= {f"inputs.{name}": value for name, value in inputs.items()}
+        names = [step["name"] for step in ACTION["runs"]["steps"] if step["name"] != "Install"]
+        return next((code for name in names if (code := self.step(name))), 0)
 
-    def _step(self, step: Mapping[str, Any], values: Mapping[str, str]) -> int:
+    def step(self, name: str) -> int:
+        (step,) = (step for step in ACTION["runs"]["steps"] if step["name"] == name)
         assert step["shell"] == "bash"
+        stated = {key: _evaluated(text, self.values) for key, text in step.get("env", {}).items()}
+        code = self.bash(step["run"], stated)
+        lines = Path(self.variables["GITHUB_OUTPUT"]).read_text().splitlines()
+        found = (line.partition("=") for line in lines if "id" in step)
+        self.values |= {f"steps.{step['id']}.outputs.{k}": v for k, _, v in found}
+        return code
+
+    def bash(self, text: str, stated: Mapping[str, str], shell: Sequence[str] = SHELL) -> int:
         script = self.folder / "step.sh"
-        script.write_text(step["run"])
-        stated = {name: _evaluated(text, values) for name, text in step.get("env", {}).items()}
-        kept = {name: text for name, text in git_env().items() if not _is_a_jobs(name)}
+        script.write_text(text)
+        kept = {name: value for name, value in git_env().items() if not _is_a_jobs(name)}
         done = subprocess.run(
-            [*SHELL, str(script)],
+            [*shell, str(script)],
             cwd=self.checkout,
             env={**kept, **self.variables, **stated},
             stdin=subprocess.DEVNULL,
@@ -109,10 +111,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "PIP_NO_BUILD_ISOLATION": "0",  # "no" to isolation
         "PIP_NO_INDEX": "1",
     }
-    job = Job(folder, folder, here)
-    only = [step for step in ACTION["runs"]["steps"] if step["name"] == "Install"]
+    job = Job(folder, folder, here, values={"inputs.python": sys.executable})
 
-    code = job._step(only[0], {"inputs.python": sys.executable})
+    code = job.step("Install")
 
     assert code == 0, job.log
     return folder / "fleet-reconciler"
@@ -128,27 +129,33 @@ class PullRequest:
     forge: ForgeApi
     pushes: int = 0
 
-    def push(self, **inputs: str) -> tuple[int, Job]:
-        """Commit what was written, and run the action on it."""
+    def job(self, variables: Mapping[str, str]) -> Job:
+        """Commit what was written, and the job of that commit."""
         self.repo.git("add", "--all")
         self.repo.git("commit", "-q", "--allow-empty", "-m", "Change it")
         self.pushes += 1
         folder = self.folder / f"push-{self.pushes}"
         folder.mkdir()
-        job = Job(
+        (folder / "fleet-reconciler").symlink_to(self.installed)
+        return Job(
             folder,
             self.repo.work,
+            {"PYTHONPATH": sysconfig.get_path("purelib"), **variables},
+        )
+
+    def push(self, **inputs: str) -> tuple[int, Job]:
+        """The action, on what was written."""
+        job = self.job(
             {
                 "GITHUB_SERVER_URL": self.forge.host,
                 "GITHUB_API_URL": self.forge.api,
                 "GITHUB_REPOSITORY": "me/fleet",
                 "GITHUB_REF": "refs/pull/7/merge",
                 "GITHUB_BASE_REF": "main",
-                "PYTHONPATH": sysconfig.get_path("purelib"),
-            },
+                **({"FORGEJO_ACTIONS": "true"} if self.forge.kind == "forgejo" else {}),
+            }
         )
-        (folder / "fleet-reconciler").symlink_to(self.installed)
-        return job.run({"token": TOKEN, **inputs}, without="Install"), job
+        return job.run({"token": TOKEN, **inputs}), job
 
 
 FLEET = {
@@ -158,83 +165,97 @@ FLEET = {
                          placement={"nodes": ["box"]}),
     "draft.yaml": service("draft", "tiny", contextSize=2048, endpoint={"port": 8089},
                           placement={"nodes": ["box"]}),
+    "spare.yaml": model("spare", source="tiny.gguf"),
 }  # fmt: skip
 
 
 @pytest.fixture
-def pull(installed: Path, tmp_path: Path) -> Iterator[PullRequest]:
+def forge(request: pytest.FixtureRequest) -> Iterator[ForgeApi]:
+    with ForgeApi(getattr(request, "param", "github"), me=None) as forge:
+        yield forge
+
+
+@pytest.fixture
+def pull(installed: Path, tmp_path: Path, forge: ForgeApi) -> PullRequest:
     repo = Repo.create(tmp_path)
     tiny_llama(repo.work / "tiny.gguf")
     repo.publish(FLEET)
     repo.git("push", "-q", "origin", "HEAD:main")
     repo.git("fetch", "-q")
     repo.git("checkout", "-q", "-b", "change")
-    with ForgeApi("github", me=None) as forge:
-        yield PullRequest(repo, tmp_path, installed, forge)
+    return PullRequest(repo, tmp_path, installed, forge)
 
 
 @dataclass(frozen=True)
 class Row:
-    """What a pull request changes in a file, and what is said of it: `rule` on its line, `said` in
+    """What a pull request writes into a file, and what is said of it: `rule` on its line, `said` in
     the comment."""
 
     file: str
-    before: str
-    after: str
+    text: str
     said: tuple[str, ...]
     rule: str = ""
 
 
-ROWS = {
-    "a misspelt field": Row("chat.yaml", "contextSize", "contextSise", ("contextSize",), "Schema"),
-    "no YAML": Row("chat.yaml", "spec:", "spec: [", ("not valid: 1 error",), "YamlSyntax"),
-    "a name that is not there": Row(
-        "chat.yaml", '"tiny"', '"tinny"', ('did you mean "tiny"',), "DanglingReference"
+def _new(name: str, of: str = "tiny", **spec: Any) -> str:
+    return service(name, of, placement={"nodes": ["box"]}, **spec)
+
+
+def _edited(file: str, before: str, after: str) -> str:
+    assert before in FLEET[file]
+    return FLEET[file].replace(before, after)
+
+
+# By pull request: what is wrong with files hides what would not fit, and one run tells all of them.
+ROWS: dict[str, tuple[Row, ...]] = {
+    "what is not valid": (
+        Row("misspelt.yaml", _new("misspelt", contextSise=1), ("contextSize",), "Schema"),
+        Row("broken.yaml", _new("broken").replace("spec:", "spec: ["), (), "YamlSyntax"),
+        Row("gone.yaml", _new("gone", "tinny"), ('did you mean "tiny"',), "DanglingReference"),
+        # The document of a model becomes another, and somebody needs it.
+        Row("spare.yaml", _edited("spare.yaml", "kind: Model", "kind: FleetNode"), (), "Schema"),
+        Row("orphan.yaml", _new("orphan", "spare"), ("no Model named",), "DanglingReference"),
+        Row("own.yaml", _new("own", extraArgs=["--port=1"]), ("not valid: ",), "ForbiddenFlag"),
     ),
-    "a model that is deleted": Row(
-        "tiny.yaml", "kind: Model", "kind: FleetNode", ("no Model named",), "Schema"
+    "what does not fit": (
+        Row("huge.yaml", _new("huge", contextSize=4000000),
+            ("- `default/huge`", "MemoryFits: ", "700"), "MemoryFits"),
+        Row("chat.yaml", _edited("chat.yaml", "8088", "8089"), ("PortConflict: ",), "PortConflict"),
+        Row("vllm.yaml", _new("vllm", runtime="vllm"), ("#### Blocked",), "FormatMismatch"),
     ),
-    "it does not fit": Row(
-        "chat.yaml", "2048", "4000000", ("- `default/chat`", "MemoryFits: ", "700"), "MemoryFits"
+    "what changes": (
+        Row("chat.yaml", _edited("chat.yaml", "2048", "4096"),
+            ("#### What restarts", "`contextSize` 2048 -&gt; 4096", "1 to replace")),
+        Row("draft.yaml", _edited("draft.yaml", "spec:", "spec:\n  suspend: true"),
+            ("#### What stops\n\n- `default/draft`",)),
     ),
-    "two services, one port": Row("chat.yaml", "8088", "8089", ("PortConflict: ",), "PortConflict"),
-    "a node that cannot do it": Row(
-        "chat.yaml", "contextSize: 2048", 'runtime: "vllm"', ("#### Blocked",), "FormatMismatch"
-    ),
-    "an argument that is ours": Row(
-        "chat.yaml", "contextSize: 2048", 'extraArgs: ["--port=1"]', ("not valid",), "ForbiddenFlag"
-    ),
-    "a change": Row(
-        "chat.yaml",
-        "2048",
-        "4096",
-        ("**1 to replace, 1 unchanged.**", "#### What restarts", "`contextSize` 2048 -&gt; 4096"),
-    ),
-    "a removal": Row(
-        "draft.yaml", "spec:", "spec:\n  suspend: true", ("#### What stops\n\n- `default/draft`",)
-    ),
-    "nothing": Row("README.md", "", "A fleet.", ("nothing to do, 2 unchanged",)),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize(
+    ("name", "forge"),
+    [*((name, "github") for name in ROWS), ("what changes", "forgejo")],
+    indirect=["forge"],
+)
 def test_a_pull_request_is_told_what_it_would_do(name: str, pull: PullRequest) -> None:
-    row = ROWS[name]
-    text = FLEET.get(row.file, "")
-    assert row.before in text
-    pull.repo.write(row.file, text.replace(row.before, row.after) or row.after)
+    rows = ROWS[name]
+    for row in rows:
+        pull.repo.write(row.file, row.text)
 
     code, job = pull.push()
 
-    assert code == (1 if row.rule else 0), job.log
+    assert code == (1 if rows[0].rule else 0), job.log
     (comment,) = pull.forge.bodies
     assert comment == f"{marker('fleet')}\n{job.summary}"
-    for said in row.said:
-        assert said in comment
     annotated = re.findall(r"^::error file=([^,]+),line=\d+,col=\d+,title=(\w+)::", job.log, re.M)
-    assert ((row.file, row.rule) in annotated) if row.rule else not annotated
-    if f"`{row.file}:" in comment:
-        assert re.search(rf"\({pull.forge.host}/me/fleet/blob/\w+/{row.file}#L\d+\)", comment)
+    assert {(row.file, row.rule) for row in rows if row.rule} <= set(annotated)
+    assert bool(annotated) == bool(rows[0].rule)
+    between = "/src/commit" if pull.forge.kind == "forgejo" else "/blob"
+    for row in rows:
+        assert all(said in comment for said in row.said), row
+        if f"`{row.file}:" in comment:
+            address = rf"\({pull.forge.host}/me/fleet{between}/\w+/{row.file}#L\d+\)"
+            assert re.search(address, comment), row
     assert TOKEN not in job.log + comment
 
 
@@ -249,30 +270,36 @@ def test_each_push_writes_the_same_comment_anew(pull: PullRequest) -> None:
     assert "2048 -&gt; 8192" in comment
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        Answer(403, message="Resource not accessible by integration"),
-        Answer(500),
-        Answer(429, {"Retry-After": "3600"}),
-        Answer(302, {"Location": "https://elsewhere.test/"}),
-    ],
-    ids=["a fork's token", "500", "a rate limit", "a redirect"],
-)
+_REFUSALS = {
+    "a fork's token": Answer(403, message="Resource not accessible by integration"),
+    "500": Answer(500),
+    "a rate limit": Answer(429, {"Retry-After": "3600"}),
+    "a redirect": Answer(302, {"Location": "https://elsewhere.test/"}),
+}
+
+
 def test_where_no_comment_can_be_written_the_summary_has_it_and_the_code_stays(
-    answer: Answer, pull: PullRequest
+    pull: PullRequest,
 ) -> None:
-    pull.forge.instead["POST"] = [answer]
+    first, *others = _REFUSALS.values()
+    pull.forge.instead["POST"] = [first]
     pull.repo.write("chat.yaml", FLEET["chat.yaml"].replace("8088", "8089"))
 
     code, job = pull.push()
 
     assert code == 1
     assert "PortConflict" in job.summary
+    logs = [job.log]
+    for answer in others:
+        pull.forge.instead["POST"] = [answer]
+        job.log = ""
+        assert job.step("Comment") == 0
+        logs.append(job.log)
+    for answer, log in zip(_REFUSALS.values(), logs, strict=True):
+        assert "::notice title=Fleet plan::No comment was written" in log
+        assert f"answers {answer.status}" in log
     assert pull.forge.comments == []
-    assert "::notice title=Fleet plan::No comment was written" in job.log
-    assert f"answers {answer.status}" in job.log
-    assert TOKEN not in job.log + job.summary
+    assert TOKEN not in "".join(logs) + job.summary
 
 
 def test_a_folder_of_a_repository_has_a_comment_of_its_own(pull: PullRequest) -> None:
@@ -303,5 +330,58 @@ def test_without_a_token_only_the_summary_has_it(pull: PullRequest) -> None:
     code, job = pull.push(token="")
 
     assert code == 0, job.log
-    assert "nothing to do" in job.summary
+    assert "nothing to do, 2 unchanged" in job.summary
     assert pull.forge.requests == []
+
+
+PAGE = (REPOSITORY / "docs/pull-requests.md").read_text()
+BEFORE_A_SCRIPT = "set -eo pipefail\n"  # as GitLab's runner begins one
+
+
+def _block(heading: str) -> str:
+    """What is to be copied from a chapter of the page."""
+    chapter = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    return re.findall(r"```\w*\n(.*?)```", chapter, re.S)[0]
+
+
+@pytest.mark.parametrize("forge", ["gitlab"], indirect=True)
+def test_gitlabs_recipe_writes_the_plan_into_a_note(pull: PullRequest) -> None:
+    (recipe,) = yaml.safe_load(_block("GitLab")).values()
+    pull.repo.write("chat.yaml", FLEET["chat.yaml"].replace("2048", "4096"))
+    job = pull.job(
+        {
+            "CI_MERGE_REQUEST_PROJECT_URL": f"{pull.forge.host}/me/fleet",
+            "CI_API_V4_URL": pull.forge.api,
+            "CI_MERGE_REQUEST_IID": "7",
+            "CI_MERGE_REQUEST_TARGET_BRANCH_NAME": "main",
+            "GITLAB_TOKEN": TOKEN,
+            "FLEET_RECONCILER": "fleet-reconciler",  # which is installed, as pip finds out
+            "PIP_NO_INDEX": "1",
+            "PATH": f"{pull.installed / 'bin'}:{os.environ['PATH']}",
+            **recipe["variables"],
+        }
+    )
+
+    code = job.bash(BEFORE_A_SCRIPT + "\n".join(recipe["script"]), {}, ("bash",))
+
+    assert code == 0, job.log
+    (note,) = pull.forge.bodies
+    assert note.startswith(marker("fleet"))
+    assert f"{pull.forge.host}/me/fleet/-/blob/" in note
+    assert "valid: " in job.log
+    assert TOKEN not in job.log + note
+
+
+@pytest.mark.parametrize("forge", ["forgejo"], indirect=True)
+def test_what_the_page_types_into_a_shell_writes_the_comment(pull: PullRequest) -> None:
+    pull.repo.write("chat.yaml", FLEET["chat.yaml"].replace("2048", "4096"))
+    pull.repo.write(".gitignore", "token\nplan.md\n")
+    pull.repo.write("token", TOKEN)
+    lines = _block("A plain shell").replace("https://codeberg.org/me/fleet", pull.forge.page)
+    job = pull.job({"PATH": f"{pull.installed / 'bin'}:{os.environ['PATH']}"})
+
+    code = job.bash(lines.replace("--number 12", "--number 7"), {}, ("bash",))
+
+    assert code == 0, job.log
+    (comment,) = pull.forge.bodies
+    assert "`contextSize` 2048 -&gt; 4096" in comment
