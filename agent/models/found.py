@@ -147,7 +147,7 @@ def _ollama_parts(manifest: Path) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class ModelProgram:
     """A program that keeps models. `folders` begin with ~ or with a variable, which may be unset;
     `models` finds what is below one."""
 
@@ -157,7 +157,7 @@ class Program:
 
 
 PROGRAMS = (
-    Program(
+    ModelProgram(
         "Ollama",
         (
             "$OLLAMA_MODELS",
@@ -167,8 +167,8 @@ PROGRAMS = (
         ),
         _ollama,
     ),
-    Program("LM Studio", ("~/.lmstudio/models", "~/.cache/lm-studio/models"), _repositories),
-    Program(
+    ModelProgram("LM Studio", ("~/.lmstudio/models", "~/.cache/lm-studio/models"), _repositories),
+    ModelProgram(
         "Hugging Face's cache",
         (
             "$HF_HUB_CACHE",
@@ -178,7 +178,7 @@ PROGRAMS = (
         ),
         _repositories,
     ),
-    Program(
+    ModelProgram(
         "llama.cpp's cache",
         (
             "$LLAMA_CACHE",
@@ -187,7 +187,7 @@ PROGRAMS = (
             "~/Library/Caches/llama.cpp",
         ),
     ),
-    Program("a folder", ("~/models", "~/Models", "/models", "/srv/models", "/opt/models")),
+    ModelProgram("a folder", ("~/models", "~/Models", "/models", "/srv/models", "/opt/models")),
 )
 
 

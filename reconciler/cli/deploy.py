@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reconciler.cli.options import add_agent_options, add_local_options, check_output
-from reconciler.cli.written import Written, add_commit_options, how_applied, open_folder, write
+from reconciler.cli.written import FileChange, add_commit_options, how_applied, open_folder, write
 from reconciler.console.edge import Exit, tell
 from reconciler.console.option import add
 from reconciler.console.shared import OFFLINE
@@ -72,7 +72,7 @@ def _write(
     if args.dry_run:
         print("---\n".join(f"# {path}\n{text}" for path, text in files.items()), end="")
         return Exit.OK
-    new = {path: Written(None, text.encode()) for path, text in files.items()}
+    new = {path: FileChange(None, text.encode()) for path, text in files.items()}
     write(Path(fleet.location), new, args, f"Serve {args.name}")
     if not (args.commit or args.push):
         command = "reconcile --dry-run" + ("" if args.local is None else " --local")

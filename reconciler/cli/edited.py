@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.api.errors import UsageError
 from reconciler.cli.options import add_agent_options, add_local_options, check_output
-from reconciler.cli.written import Written, add_commit_options, how_applied, open_folder, write
+from reconciler.cli.written import FileChange, add_commit_options, how_applied, open_folder, write
 from reconciler.console.edge import Exit, tell
 from reconciler.console.option import add
 from reconciler.console.shared import OFFLINE
@@ -143,7 +143,7 @@ def change(
         for path, after in edited.items():
             sys.stdout.writelines(_difference(path, fleet.files[path], after))
         return Exit.OK
-    files = {path: Written(fleet.files[path], after) for path, after in edited.items()}
+    files = {path: FileChange(fleet.files[path], after) for path, after in edited.items()}
     write(fleet.root, files, args, subject)
     args.base, args.confirm = None, []
     dry_run(args)

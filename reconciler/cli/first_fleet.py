@@ -28,7 +28,7 @@ _SERVICE_NEXT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class FirstModel:
     """The model to be served. `about` says what it is, for people; `facts`: None where its header
     was not read."""
 
@@ -95,10 +95,10 @@ class Weights:
         return f"The weights: {self.about}{lies}."
 
 
-def of_found(found: FoundModel, facts: ModelFacts | None) -> Weights:
+def of_found(found: FoundModel, facts: ModelFacts | None) -> FirstModel:
     """A model that is on this disk."""
     where = f"found in {found.program}" if found.program else str(found.path)
-    return Weights(
+    return FirstModel(
         found.name,
         found.source,
         f"{show_bytes(found.size_bytes)}, {where}",

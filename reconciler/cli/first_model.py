@@ -17,7 +17,7 @@ from reconciler.api.errors import HeaderError, InvalidFleet, ModelError, UsageEr
 from reconciler.api.meta import DEFAULT_NAMESPACE, ObjectRef
 from reconciler.api.model import is_on_node
 from reconciler.api.quantity import parse_bytes, show_bytes
-from reconciler.cli.first_fleet import Weights, listed, of_found
+from reconciler.cli.first_fleet import FirstModel, listed, of_found
 from reconciler.console.edge import tell
 from reconciler.console.option import programs_of
 from reconciler.report.terminal import counted, printable
@@ -33,7 +33,7 @@ _MOST_HEADERS = 12  # that are read, of models that are here, until one fits
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class Destination:
     """Where it is to be served: this machine's document, and the folder that it comes to."""
 
     checkout: Checkout
@@ -47,7 +47,7 @@ class Machine:
         own = sum(parse_bytes(size) for size in devices if size[:1].isdigit())
         return own + parse_bytes(hardware["memory"])
 
-    def why_not(self, weights: Weights) -> tuple[str, str] | None:
+    def why_not(self, weights: FirstModel) -> tuple[str, str] | None:
         """The rule and the words that keep it from being served here. Raises InvalidFleet."""
         desired = self._decided(weights)
         service = ObjectRef("InferenceService", DEFAULT_NAMESPACE, weights.service)
@@ -56,7 +56,7 @@ class Machine:
                 return hold.finding.rule, hold.finding.message
         return None
 
-    def _decided(self, weights: Weights) -> Desired:
+    def _decided(self, weights: FirstModel) -> Desired:
         from reconciler.cli.fleet import errors_of
         from reconciler.loop.desired import Desired
         from reconciler.source.added import AddedFiles
@@ -71,7 +71,7 @@ class Machine:
         return Desired.of(checkout, loaded, loaded.fleet, lambda _, __: facts)
 
 
-def choose(args: argparse.Namespace, machine: Machine) -> Weights | None:
+def choose(args: argparse.Namespace, machine: Destination) -> FirstModel | None:
     """None: none fits, or the one that is offered is not wanted, which was said. Raises UsageError,
     ModelError, InvalidFleet."""
     _say_without_engine(args)
@@ -108,7 +108,7 @@ def _models_here(args: argparse.Namespace) -> FoundModels:
     return replace(here, models=tuple(known))
 
 
-def _first_that_fits(here: FoundModels, machine: Machine) -> Weights | None:
+def _first_that_fits(here: FoundModels, machine: Destination) -> FirstModel | None:
     """One that clients can chat with, if there is one among those that fit."""
     other, most = None, machine.most_bytes
     for model in [m for m in here.models if m.size_bytes <= most][:_MOST_HEADERS]:
@@ -126,13 +126,13 @@ def _first_that_fits(here: FoundModels, machine: Machine) -> Weights | None:
     return other
 
 
-def _say_found(here: FoundModels, weights: Weights | None) -> None:
+def _say_found(here: FoundModels, weights: FirstModel | None) -> None:
     lines = listed(here.models, weights.source if weights else None, here.cut)
     title = f"{counted('model', len(here.models))} on this disk (--model NAME takes another):"
     tell("\n".join(map(printable, (title, *lines))))
 
 
-def _asked_for(args: argparse.Namespace, machine: Machine) -> Weights | None:
+def _asked_for(args: argparse.Namespace, machine: Destination) -> FirstModel | None:
     from agent.models.found import model_at, models_below
 
     path = _path_of(args.model)
@@ -162,7 +162,7 @@ def _path_of(word: str) -> Path | None:
     return None if "://" in word else Path(word).expanduser().absolute()
 
 
-def _of_source(source: str) -> Weights:
+def _of_source(source: str) -> FirstModel:
     from agent.models.found import object_name
     from reconciler.models.sources import check_source
     from reconciler.models.url import shown
@@ -170,10 +170,10 @@ def _of_source(source: str) -> Weights:
     if reason := check_source(source):
         raise UsageError(f"--model {source}: {reason}")
     path = re.sub(r"@[^/@]*$", "", source.partition("?")[0]).rstrip("/")
-    return Weights(object_name(path.rpartition("/")[2]), source, shown(source))
+    return FirstModel(object_name(path.rpartition("/")[2]), source, shown(source))
 
 
-def _by_name(args: argparse.Namespace, machine: Machine) -> Weights | None:
+def _by_name(args: argparse.Namespace, machine: Destination) -> FirstModel | None:
     from reconciler.catalogue import catalogue
     from reconciler.models.pasted import as_missing, as_source
     from reconciler.source.suggest import did_you_mean
@@ -196,7 +196,7 @@ def _by_name(args: argparse.Namespace, machine: Machine) -> Weights | None:
     )
 
 
-def _if_it_fits(weights: Weights, machine: Machine) -> Weights | None:
+def _if_it_fits(weights: FirstModel, machine: Destination) -> FirstModel | None:
     if why := machine.why_not(weights):
         tell(printable(f"{weights.name} cannot be served here: {': '.join(why)}"))
         tell("Nothing was written.")
@@ -204,17 +204,17 @@ def _if_it_fits(weights: Weights, machine: Machine) -> Weights | None:
     return weights
 
 
-def _of_catalogue(name: str, entry: CatalogueEntry, machine: Machine) -> Weights | None:
+def _of_catalogue(name: str, entry: CatalogueEntry, machine: Destination) -> FirstModel | None:
     if entry.memory_bytes > machine.most_bytes:
         has = show_bytes(machine.most_bytes)
         tell(f"{name} takes {show_bytes(entry.memory_bytes)}, and this machine has {has}")
         tell("Nothing was written.")
         return None
     about = f"{entry.quantisation}, of the catalogue"
-    return _if_it_fits(Weights(name, entry.source, about, entry.sha256), machine)
+    return _if_it_fits(FirstModel(name, entry.source, about, entry.sha256), machine)
 
 
-def _small(args: argparse.Namespace, machine: Machine) -> Weights | None:
+def _small(args: argparse.Namespace, machine: Destination) -> FirstModel | None:
     from reconciler.catalogue import catalogue
 
     weights = _of_catalogue(_SMALL, catalogue()[_SMALL], machine)

@@ -24,7 +24,7 @@ from reconciler.console.shared import STATE_DIR
 from reconciler.report.terminal import printable
 
 if TYPE_CHECKING:
-    from reconciler.cli.first_fleet import Weights
+    from reconciler.cli.first_fleet import FirstModel
     from reconciler.source.checkout import Checkout
     from reconciler.source.directory import DirectorySource
     from reconciler.source.worktree import WorktreeSource
@@ -54,7 +54,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Exit 0 written, or a fleet is there already; 3 where no model fits, or nobody wants one.
     Raises UsageError, SourceError, StateError, InvalidFleet."""
-    from reconciler.cli.first_model import Machine, choose
+    from reconciler.cli.first_model import Destination, choose
     from reconciler.source.directory import DirectorySource
 
     root = Path(args.folder).expanduser().absolute()
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         if there := _fleet_in(checkout):
             return _is_there(args, root, there)
         node = _node(args)
-        weights = choose(args, Machine(checkout, node))
+        weights = choose(args, Destination(checkout, node))
         if weights is None:
             return Exit.BLOCKED
         _write(root, weights.files(node), args)
@@ -141,16 +141,16 @@ def _node(args: argparse.Namespace) -> dict[str, Any]:
 
 def _write(root: Path, files: dict[str, str], args: argparse.Namespace) -> None:
     from reconciler.cli.document import SCHEMA_FILE
-    from reconciler.cli.written import Written, write
+    from reconciler.cli.written import FileChange, write
     from reconciler.source.validators import schema_text
 
     if not (root / SCHEMA_FILE).exists():
         files = files | {SCHEMA_FILE: schema_text("fleet.json")}
-    new = {path: Written(None, text.encode()) for path, text in files.items()}
+    new = {path: FileChange(None, text.encode()) for path, text in files.items()}
     write(root, new, args, "")
 
 
-def _say_next(root: Path, weights: Weights, node: Mapping[str, Any], *, in_git: bool) -> None:
+def _say_next(root: Path, weights: FirstModel, node: Mapping[str, Any], *, in_git: bool) -> None:
     spec, folder = node["spec"], _option(root)
     engines = ", ".join(spec.get("runtimes", ())) or "no engine"
     tell(printable(f"{node['metadata']['name']}: this machine, with {engines}"))

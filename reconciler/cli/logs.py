@@ -132,11 +132,11 @@ class _Pods:
     """The service's pods in all clusters that are looked at, by `CLUSTER/POD`."""
 
     def __init__(self, at: Inspection, ref: ObjectRef, query: dict[str, str]) -> None:
-        from reconciler.kube.running.pod_log import ServicePods
+        from reconciler.kube.running.pod_log import EngineLogs
 
         assert at.together is not None, "clusters are looked at"
         apis = (cluster.api for cluster in at.together.clusters)
-        self._pods = {api.name: ServicePods(api, ref, query) for api in apis}
+        self._pods = {api.name: EngineLogs(api, ref, query) for api in apis}
 
     def there(self) -> dict[str, LogSource]:
         """Raises ClusterError."""

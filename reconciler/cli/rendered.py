@@ -20,7 +20,7 @@ _HEAD = (
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class RenderedFiles:
     """What became of the files, by path within the folder."""
 
     written: tuple[str, ...]
@@ -28,7 +28,9 @@ class Written:
     unchanged: int
 
 
-def write_folder(root: Path, files: Mapping[str, str], held_paths: Collection[str] = ()) -> Written:
+def write_folder(
+    root: Path, files: Mapping[str, str], held_paths: Collection[str] = ()
+) -> RenderedFiles:
     """Make the folder have these files, by path (`cluster/namespace/service.yaml`). `held_paths`
     are ours if they are there, and stay as they are. Raises UsageError: a file or folder that is
     not ours is in the way, or the folder cannot be written."""
@@ -43,7 +45,7 @@ def write_folder(root: Path, files: Mapping[str, str], held_paths: Collection[st
 
 def _write(
     folder: FolderWriter, root: Path, files: Mapping[str, str], held_paths: Collection[str]
-) -> Written:
+) -> RenderedFiles:
     before = _listed(folder, root)
     on_disk = {path: _read(folder, root, path) for path in sorted({*files, *before})}
     for path, text in files.items():
@@ -63,7 +65,7 @@ def _write(
     for path in removed:
         folder.remove(path)
     _list(folder, root, {*files, *keep})
-    return Written(tuple(changed), tuple(removed), len(files) - len(changed))
+    return RenderedFiles(tuple(changed), tuple(removed), len(files) - len(changed))
 
 
 def _listed(folder: FolderWriter, root: Path) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from reconciler.source.worktree import WorktreeSource
 
 
-class Written(NamedTuple):
+class FileChange(NamedTuple):
     """What a file is to hold in the place of what it held; None: no file."""
 
     before: bytes | None
@@ -58,7 +58,9 @@ def how_applied(source: DirectorySource | WorktreeSource, args: argparse.Namespa
     return f"run `{shlex.join(['reconcile', 'apply', *words])}`"
 
 
-def write(root: Path, files: Mapping[str, Written], args: argparse.Namespace, subject: str) -> None:
+def write(
+    root: Path, files: Mapping[str, FileChange], args: argparse.Namespace, subject: str
+) -> None:
     """Change them all, and commit with --commit. What can be refused is refused before the first
     is written. Raises UsageError, SourceError, StateError."""
     with _writing(root) as folder:
@@ -81,7 +83,7 @@ def write(root: Path, files: Mapping[str, Written], args: argparse.Namespace, su
         _commit(root, tuple(files), args, subject)
 
 
-def _write_all(folder: FolderWriter, root: Path, files: Mapping[str, Written]) -> None:
+def _write_all(folder: FolderWriter, root: Path, files: Mapping[str, FileChange]) -> None:
     """Where one cannot be written, no new one stays."""
     made = []
     try:
@@ -95,7 +97,7 @@ def _write_all(folder: FolderWriter, root: Path, files: Mapping[str, Written]) -
         raise
 
 
-def _write(folder: FolderWriter, root: Path, path: str, file: Written) -> None:
+def _write(folder: FolderWriter, root: Path, path: str, file: FileChange) -> None:
     if file.before is None:
         folder.create(path, file.after or b"")
     elif not folder.rewrite(path, file.before, file.after):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from reconciler.api.nodelabels import DEFAULT_PREFIX
 
 if TYPE_CHECKING:
-    from reconciler.forges.forge import Repository
+    from reconciler.forges.forge import ForgeRepository
     from reconciler.runtimes.runtime import Runtime
 
 
@@ -21,7 +21,7 @@ def file_path(text: str) -> Path:
     return Path(text).expanduser().absolute()
 
 
-def repository(text: str) -> Repository:
+def repository(text: str) -> ForgeRepository:
     from reconciler.forges.forge import read_repository
 
     return read_repository(text)

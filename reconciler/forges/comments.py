@@ -20,7 +20,7 @@ from urllib.parse import SplitResult, urlsplit
 from reconciler import __version__
 from reconciler.api.errors import ForgeError, error_text
 from reconciler.api.plain_json import parse_json
-from reconciler.forges.forge import Repository
+from reconciler.forges.forge import ForgeRepository
 from reconciler.http.connect import PORTS, Deadlined, connect, secured
 from reconciler.models.hop import proxy_for
 from reconciler.models.url import is_loopback
@@ -50,7 +50,7 @@ class Reply:
 class Comments:
     """The comments of one pull request. Methods raise ForgeError."""
 
-    repository: Repository
+    repository: ForgeRepository
     number: int
     token: str = field(repr=False)
     sleep: Callable[[float], None] = time.sleep

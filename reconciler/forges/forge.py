@@ -100,7 +100,7 @@ FORGES: Mapping[str, Forge] = MappingProxyType({forge.name: forge for forge in _
 
 
 @dataclass(frozen=True, slots=True)
-class Repository:
+class ForgeRepository:
     """One on a forge. `page` is its address in a browser, without a slash at its end; `api` is
     stated where a job knows it."""
 
@@ -124,7 +124,7 @@ class Repository:
         return f"{self.api}{template.format(repository=quote(name), project=project, **more)}"
 
 
-def read_repository(text: str) -> Repository:
+def read_repository(text: str) -> ForgeRepository:
     """`[FORGE=]https://HOST/OWNER/NAME`. Raises ValueError."""
     name, equals, rest = text.partition("=")
     is_named = bool(equals) and name in FORGES
@@ -137,7 +137,7 @@ def read_repository(text: str) -> Repository:
     forge = FORGES[name] if is_named else forge_of_host(parts.hostname)
     if forge is None:
         raise ValueError(f"say which forge that is: {' or '.join(f'{n}=...' for n in FORGES)}")
-    return Repository(forge, page.rstrip("/").removesuffix(".git"))
+    return ForgeRepository(forge, page.rstrip("/").removesuffix(".git"))
 
 
 def forge_of_host(host: str) -> Forge | None:

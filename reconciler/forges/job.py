@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from reconciler.forges.forge import FORGES, Repository, forge_of_host, read_repository
+from reconciler.forges.forge import FORGES, ForgeRepository, forge_of_host, read_repository
 from reconciler.report.links import NO_LINKS, Links
 
 _SCP = re.compile(r"(?:[\w.+-]+@)?([\w.-]+):(?!//)(.+)")
@@ -17,28 +17,28 @@ _SCP = re.compile(r"(?:[\w.+-]+@)?([\w.-]+):(?!//)(.+)")
 class Job:
     """None: it does not say."""
 
-    repository: Repository | None = None
+    repository: ForgeRepository | None = None
     number: int | None = None
 
 
 def job_of(environ: Mapping[str, str]) -> Job:
     """Forgejo and Gitea say what GitHub does, in GitHub's variables, and who they are."""
     if page := environ.get("CI_MERGE_REQUEST_PROJECT_URL") or environ.get("CI_PROJECT_URL"):
-        repository = Repository(FORGES["gitlab"], page, environ.get("CI_API_V4_URL"))
+        repository = ForgeRepository(FORGES["gitlab"], page, environ.get("CI_API_V4_URL"))
         return Job(repository, _number(environ.get("CI_MERGE_REQUEST_IID")))
     server, name = environ.get("GITHUB_SERVER_URL"), environ.get("GITHUB_REPOSITORY")
     if not server or not name:
         return Job()
     is_forgejo = any(environ.get(f"{who}_ACTIONS") for who in ("FORGEJO", "GITEA"))
     forge = FORGES["forgejo" if is_forgejo else "github"]
-    repository = Repository(
+    repository = ForgeRepository(
         forge, f"{server.rstrip('/')}/{name}", environ.get("GITHUB_API_URL") or None
     )
     pull = re.fullmatch(r"refs/pull/(\d+)/\w+", environ.get("GITHUB_REF", ""))
     return Job(repository, _number(pull and pull[1]))
 
 
-def repository_of_remote(url: str) -> Repository | None:
+def repository_of_remote(url: str) -> ForgeRepository | None:
     """The page of a git remote, if a forge that we know has it. Logins stay behind."""
     scp = _SCP.fullmatch(url)
     parts = urlsplit(f"ssh://{scp[1]}/{scp[2]}" if scp else url)
@@ -52,7 +52,7 @@ def repository_of_remote(url: str) -> Repository | None:
         return None
 
 
-def links_to(repository: Repository | None, head: str | None) -> Links:
+def links_to(repository: ForgeRepository | None, head: str | None) -> Links:
     """Braces of the page's own address are none of the template's."""
     if repository is None:
         return NO_LINKS

@@ -32,7 +32,7 @@ Pieces = Callable[[int, int], Piece]
 
 
 @dataclass(slots=True)
-class Allowance:
+class ReadBudget:
     """How much may still be read of a model, over all its files."""
 
     left: int = MAX_READ_BYTES
@@ -49,7 +49,7 @@ class Ranged(io.RawIOBase):
     first, or if more is read than allowed."""
 
     def __init__(
-        self, pieces: Pieces, allowance: Allowance, first: int = _FIRST_WINDOW, tail: int = 0
+        self, pieces: Pieces, allowance: ReadBudget, first: int = _FIRST_WINDOW, tail: int = 0
     ) -> None:
         """`first` bytes are read at once, and `tail` bytes at the end, which are kept."""
         self._pieces = pieces

@@ -13,7 +13,7 @@ from reconciler.api.errors import DownloadFailed, HeaderError, HostUnreachable, 
 from reconciler.memory import ModelFacts
 from reconciler.memory.config import CONFIG, LARGEST_CONFIG_BYTES, facts_of_files
 from reconciler.models.header_cache import HeaderCache, Identity, KnownHeader, RemoteHeader
-from reconciler.models.ranged import Allowance, Ranged
+from reconciler.models.ranged import Ranged, ReadBudget
 from reconciler.models.scheme import FileListing, ListRequest, PieceRequest, RemoteFile
 from reconciler.models.sources import is_fixed, list_files, pieces, require_allowed
 from reconciler.models.tree import entry_of, shards_of, tree_digest
@@ -64,7 +64,7 @@ def _look(request: ListRequest, entry: KnownHeader | None) -> KnownHeader:
     HeaderError."""
     listing = list_files(request)
     headers = _headers(request, listing)
-    allowance = Allowance()
+    allowance = ReadBudget()
     files = [_Looked(request, f, f.path in headers, allowance) for f in listing.files]
     identity: Identity = tuple(file.identity for file in files)
     if entry is not None and entry.identity == identity and all(mark for _, mark, _ in identity):
@@ -98,7 +98,7 @@ class _Looked:
     request: ListRequest
     remote: RemoteFile
     header: bool
-    allowance: Allowance
+    allowance: ReadBudget
     _ranged: Ranged | None = None
 
     @property

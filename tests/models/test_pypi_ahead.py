@@ -24,7 +24,7 @@ from reconciler.gguf.header import read_path
 from reconciler.models import pypi
 from reconciler.models.header_cache import HeaderCache, RemoteHeader
 from reconciler.models.header_reader import HeaderReader
-from reconciler.models.ranged import Allowance, Piece, Pieces, Ranged
+from reconciler.models.ranged import Piece, Pieces, Ranged, ReadBudget
 from reconciler.models.remote_header import fetch_header
 from reconciler.models.scheme import FetchContext, ListRequest, PieceRequest
 from reconciler.models.wheel_header import Unpacked
@@ -274,7 +274,7 @@ def unpacked(*wheels: bytes) -> Unpacked:
 
 
 def whole(model: Unpacked) -> bytes:
-    read = Ranged(model, Allowance())
+    read = Ranged(model, ReadBudget())
     return b"".join(iter(lambda: read.read(1 << 20), b""))
 
 

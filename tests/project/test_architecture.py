@@ -195,3 +195,15 @@ def test_names_and_docstrings_say_what_a_thing_is(habit: str, spelling: str) -> 
     ]
 
     assert not places, habit
+
+
+def test_no_two_classes_have_one_name() -> None:
+    """Those of a page are named after what they show."""
+    places: dict[str, list[str]] = {}
+    for room in ("reconciler", "agent"):
+        for path in (REPOSITORY / room).rglob("*.py"):
+            if "page" not in path.parent.parts:
+                for name in re.findall(r"^class ([A-Z]\w*)", path.read_text(), re.MULTILINE):
+                    places.setdefault(name, []).append(str(path.relative_to(REPOSITORY)))
+
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}

@@ -24,7 +24,7 @@ _SILENT_S = 24 * 3600.0  # an engine that nobody asks writes nothing
 _OF_THE_END = ("tailLines", "sinceSeconds")
 
 
-class ServicePods:
+class EngineLogs:
     """The logs of a service's pods in one cluster. `query` is of Kubernetes' own GET .../log."""
 
     def __init__(self, api: ApiServer, ref: ObjectRef, query: Mapping[str, str]) -> None:
