@@ -12,7 +12,8 @@ from reconciler.loop.declared_services import declared_services
 from reconciler.loop.explained import explained
 from reconciler.page.values import Documents
 from reconciler.report.plan_json import plan_json
-from reconciler.report.status import Status, status_json
+from reconciler.report.status import Status
+from reconciler.report.status_json import status_json
 
 if TYPE_CHECKING:
     from agent.server.answer import Answers, Body

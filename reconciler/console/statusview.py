@@ -17,7 +17,8 @@ from typing import Any
 from reconciler.api.errors import UsageError
 from reconciler.api.meta import ObjectRef, service_ref
 from reconciler.console.edge import Exit, endings, view_of
-from reconciler.report.status import Status, status_json
+from reconciler.report.status import Status
+from reconciler.report.status_json import status_json
 from reconciler.report.status_text import StatusStyle, status_text, well_rows
 from reconciler.source.suggest import did_you_mean
 

@@ -30,7 +30,8 @@ from reconciler.loop import Pass, Wake
 from reconciler.loop.desired import Desired
 from reconciler.loop.interfaces import Following
 from reconciler.page.values import Documents
-from reconciler.report.status import Status, status_json
+from reconciler.report.status import Status
+from reconciler.report.status_json import status_json
 from reconciler.source.history import HeldHead, RefusedHead, SourceRecord
 from tests.support.builders import instance, ref
 from tests.support.cluster_views import desired, fleet, nothing_to_do

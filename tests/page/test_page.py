@@ -16,7 +16,8 @@ from reconciler.core.plan import Plan
 from reconciler.page.render import node_card, page, service_row
 from reconciler.page.values import Documents, memory_parts, node_cards, service_of, troubles
 from reconciler.report.plan_json import plan_json
-from reconciler.report.status import DeclaredService, Status, status_json
+from reconciler.report.status import DeclaredService, Status
+from reconciler.report.status_json import status_json
 
 GIB = 2**30
 HOSTILE = '<script>alert("x")</script>'

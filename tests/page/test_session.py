@@ -13,7 +13,8 @@ from reconciler.kube.server import Serves
 from reconciler.kube.server.board import Board, Role
 from reconciler.kube.server.thread import OperatorServer
 from reconciler.page.values import Documents
-from reconciler.report.status import Status, status_json
+from reconciler.report.status import Status
+from reconciler.report.status_json import status_json
 from tests.support.served_node import Reply, request
 from tests.support.wait import PATIENCE_S
 

@@ -16,7 +16,8 @@ from reconciler.api.nodestate import NodeState
 from reconciler.core.observation import RuntimeFound
 from reconciler.report.nodestate import node_state
 from reconciler.report.speeds import result_lines
-from reconciler.report.status import Status, status_json
+from reconciler.report.status import Status
+from reconciler.report.status_json import status_json
 from reconciler.report.status_text import StatusStyle, status_text
 from tests.api.test_benchmark import L4, NOW
 from tests.support.builders import NODE, instance, model_file, observed, workload

@@ -25,7 +25,8 @@ from reconciler.core.observation import (
 )
 from reconciler.fleet.command import ServedModel
 from reconciler.report.nodestate import node_state
-from reconciler.report.status import DeclaredService, Status, status_json
+from reconciler.report.status import DeclaredService, Status
+from reconciler.report.status_json import status_json
 from reconciler.report.status_text import StatusStyle, status_text
 from reconciler.report.terminal import Style
 from tests.support.builders import GIB, NODE, instance, need, observed, ref

@@ -9,7 +9,8 @@ import pytest
 from reconciler.core.observation import Observation, ObservedPool, TargetState
 from reconciler.fleet.workload import PoolNeed
 from reconciler.report.nodestate import node_state, read_node_state
-from reconciler.report.status import Status, status_json
+from reconciler.report.status import Status
+from reconciler.report.status_json import status_json
 from reconciler.report.status_text import StatusStyle
 from reconciler.report.top_text import top_text
 from tests.support.builders import instance

@@ -24,7 +24,8 @@ from reconciler.loop.desired import Desired, no_facts
 from reconciler.report.nodestate import node_state, read_node_state
 from reconciler.report.plan_json import plan_json
 from reconciler.report.plan_text import plan_text
-from reconciler.report.status import Status, status_json
+from reconciler.report.status import Status
+from reconciler.report.status_json import status_json
 from reconciler.report.status_text import StatusStyle, status_text
 from reconciler.runtimes import RUNTIMES
 from reconciler.source.load import load
