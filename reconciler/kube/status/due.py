@@ -13,7 +13,7 @@ from reconciler.api.meta import ObjectRef
 
 FEW = 20  # on their way at a time: each step of theirs is said in the pass that finds it
 STOOD_S = 10.0  # in a crowd, a state is said that has lasted so long
-MOST_STOOD = 100  # of one pass: a third of a second, before services that serve can be said again
+PATIENT_S = 0.5  # of one pass are for these: services that serve can be said in the next one again
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,11 @@ class StatusNews:
     is_urgent: bool
     stood_s: float = 0.0
 
+    @property
+    def may_wait(self) -> bool:
+        """Whether it may be left to the next pass, which comes soon then."""
+        return not self.is_urgent and self.stood_s >= STOOD_S
+
 
 def due(news: Iterable[StatusNews]) -> tuple[StatusNews, ...]:
     """Those to write now: all that are urgent, first, and then of the others those that have stood
@@ -36,7 +41,7 @@ def due(news: Iterable[StatusNews]) -> tuple[StatusNews, ...]:
         (urgent if each.is_urgent else patient).append(each)
     if len(patient) > FEW:
         stood = (each for each in patient if each.stood_s >= STOOD_S)
-        patient = sorted(stood, key=lambda each: -each.stood_s)[:MOST_STOOD]
+        patient = sorted(stood, key=lambda each: -each.stood_s)
     return (*urgent, *patient)
 
 
@@ -47,4 +52,4 @@ def is_behind(news: Iterable[StatusNews], written: Iterable[StatusNews]) -> bool
 
 
 def _stood(news: Iterable[StatusNews]) -> int:
-    return sum(each.stood_s >= STOOD_S for each in news)
+    return sum(each.may_wait for each in news)

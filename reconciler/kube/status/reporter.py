@@ -5,6 +5,7 @@ Only who leads writes anything.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from reconciler.kube.inventory import revision_of
 from reconciler.kube.objects import Manifest, ObjectId, ref_of
 from reconciler.kube.observed import observed_clusters, planned_clusters
 from reconciler.kube.status.attempts import Attempts
-from reconciler.kube.status.due import StatusNews, due, is_behind
+from reconciler.kube.status.due import PATIENT_S, StatusNews, due, is_behind
 from reconciler.kube.status.events import EventWriter, happenings
 from reconciler.kube.status.fleet_status import (
     FLEET_FIELDS,
@@ -140,13 +141,20 @@ class ClusterStatusWriter:
         now = timestamp(time.time())
         news = tuple(self._news(view, documents))
         chosen = due(news) if self.stays else news
-        self.is_behind = is_behind(news, chosen)
+        made: list[StatusNews] = []
+        until = math.inf
         for each in chosen:
+            if self.stays and each.may_wait:
+                if time.monotonic() > until:
+                    break
+                until = min(until, time.monotonic() + PATIENT_S)
+            made.append(each)
             entry = _entry(view, documents[each.ref], now)
             if each.grounds and (entry is None or entry.is_there):
                 self._written.put(each.ref, each.grounds, finding=True)
             if entry is not None:
                 yield entry
+        self.is_behind = is_behind(news, made)
 
     def _news(
         self, view: ClusterView, documents: Mapping[ObjectRef, Manifest]
