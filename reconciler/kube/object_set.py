@@ -141,6 +141,14 @@ class ObjectSet(Mapping[ObjectId, Manifest]):
         entry = self._held.get(oid)
         return entry.declared if isinstance(entry, Packed) else entry
 
+    def states(self) -> Mapping[ObjectId, object]:
+        """`state` of each."""
+        return self._held
+
+    def declared_states(self) -> Mapping[ObjectId, object]:
+        """`declared` of each."""
+        return {oid: e.declared if isinstance(e, Packed) else e for oid, e in self._held.items()}
+
     def version(self, oid: ObjectId) -> int | None:
         """Its version; None: it is not there."""
         entry = self._held.get(oid)

@@ -10,6 +10,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from reconciler.api.errors import ReconcilerError
@@ -25,7 +26,7 @@ from reconciler.kube.client.errors import ClusterError
 from reconciler.kube.contribution import ClusterPlanning, Contributor, fold
 from reconciler.kube.contributors import CONTRIBUTORS
 from reconciler.kube.diff.fights import Fights
-from reconciler.kube.diff.planning import Scope, plan_objects
+from reconciler.kube.diff.planning import Compared, Scope, plan_objects
 from reconciler.kube.endpoints.heartbeats import Heartbeats
 from reconciler.kube.endpoints.takeover import is_by_agent
 from reconciler.kube.informer.observer import (
@@ -45,7 +46,7 @@ from reconciler.kube.inventory import (
     write_parent,
 )
 from reconciler.kube.nearby import agents_nearby
-from reconciler.kube.objects import Manifest, ObjectId
+from reconciler.kube.objects import Manifest
 from reconciler.kube.observed import ClusterObservation, ObservedCluster, PlannedCluster
 from reconciler.kube.render.rendering import ObjectRenderer
 from reconciler.kube.running.instances import Running, explained, instances
@@ -90,7 +91,7 @@ class ClusterTarget:
     then it is watched, else listed each time. `write_refusal` says why nothing may be written there
     now, where another process applies this fleet.
 
-    What lives between passes: caches (the observer's, the renderer's, the two memos), who took
+    What lives between passes: caches (the observer's, the renderer's, the memos), who took
     which field from us, which writes were refused, which services leave, the agents' heartbeats,
     and how far a revision is.
     """
@@ -119,7 +120,8 @@ class ClusterTarget:
         self._place = place
         self._fights = Fights()
         self._refusals = Refusals()
-        self._settled = Memo[ObjectId, bool]()
+        self._compared = Compared()
+        self._stood = Memo[str, Mapping[ObjectRef, Location]]()
         self._running = Running()
         self._refused = Memo[ObjectRef, str]()
         self._heartbeats = Heartbeats(api)
@@ -135,7 +137,7 @@ class ClusterTarget:
         wanted = self._renderer.wanted(desired)
         try:
             seen = self._observer(wanted.fleet)
-            stood = sources_of(seen.parent)
+            stood = self._stood.find(wanted.fleet, (seen.parent,), partial(sources_of, seen.parent))
             documents = seen.objects.over(seen.documents)
             nearby = agents_nearby(
                 *(self._heartbeats, self.api.name, desired, documents, stood),
@@ -210,12 +212,13 @@ class ClusterTarget:
             fleet=wanted.fleet,
             resting=self._fights.resting(time.monotonic()),
             arrived=frozenset(arrived),
-            stood=sources_of(cluster.snapshot.parent),
-            settled=self._settled,
+            stood=cluster.nearby.stood,
             incomplete=wanted.incomplete,
         )
         compared = live.changed(dict.fromkeys(given.set_aside))
-        planned = plan_objects(scope, services, given.wanted, compared, policy, desired)
+        planned = plan_objects(
+            *(scope, services, given.wanted, compared, policy, desired), self._compared
+        )
         here = (w for w in desired.assignment.workloads if w.target == self.name)
         return PlannedCluster(
             observed=cluster,

@@ -196,7 +196,8 @@ class SourceJournal:
         if last and (last.location, last.revision, others) == (self._source.location, revision, {}):
             # Also while a newer one is refused, which stays known. What was blocked by its model's
             # file may run by now; what runs and is blocked by now stays.
-            if new := tuple(label for label in labels if label not in last.services):
+            known = frozenset(last.services)
+            if new := tuple(label for label in labels if label not in known):
                 more = replace(last, services=(*last.services, *new))
                 self._write(replace(self._record, applied=more))
             return

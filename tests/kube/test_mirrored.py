@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from reconciler.core.plan import Plan
 from reconciler.core.planner import Policy
-from reconciler.kube.diff.planning import Scope, plan_objects
+from reconciler.kube.diff.planning import Compared, Scope, plan_objects
 from reconciler.kube.object_set import ObjectSet, later, packed
 from reconciler.kube.objects import Manifest, ObjectId, id_of
 from reconciler.kube.render.rendering import ObjectRenderer
@@ -98,13 +98,13 @@ def test_only_what_has_changed_is_looked_at_again() -> None:
     wanted = ObjectRenderer(CLUSTER).wanted(want)
     live = objects_of(*(as_applied(manifest) for manifest in wanted.objects.values()))
     meant = {w.ref: w for w in want.assignment.workloads}
-    known, scope = Running(), Scope(TARGET, wanted.fleet)
-    nothing = Plan("rev", (), (), (), {}, {})
+    known, compared, scope = Running(), Compared(), Scope(TARGET, wanted.fleet)
+    nothing, causes = Plan("rev", (), (), (), {}, {}), FixedCauses()
 
     def looked_at(now: ObjectSet) -> tuple[set[ObjectId], set[ObjectId]]:
         ours, theirs = Watched(wanted.objects), Watched(now)
         instances(TARGET, theirs, meant, {}, known)
-        found = plan_objects(scope, nothing, ours, theirs, Policy(), FixedCauses())
+        found = plan_objects(scope, nothing, ours, theirs, Policy(), causes, compared)
         assert not found.changes
         return ours.looked_at, theirs.looked_at
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,11 +13,13 @@ from reconciler.api.meta import HOLD_ANNOTATION, PRUNE_ANNOTATION
 from reconciler.core.plan import Action, Blocked, Change, Impact, Plan, Restart
 from reconciler.core.planner import Policy
 from reconciler.core.prune import PruneLimits
-from reconciler.kube.diff.planning import ObjectPlan, Scope, plan_objects
+from reconciler.kube.diff.planning import Compared, ObjectPlan, Scope, plan_objects
 from reconciler.kube.inventory import ForeignSet, check_parent, labelled, parent
+from reconciler.kube.object_set import ObjectSet, packed
 from reconciler.kube.objects import (
     INPUTS_DIGEST_ANNOTATION,
     RENDER_DIGEST_ANNOTATION,
+    Manifest,
     ObjectId,
     id_of,
 )
@@ -379,3 +381,55 @@ def test_what_is_forced_again_and_again_is_a_drift_that_can_become_a_fight() -> 
 
     assert (taken.reason, taken.by) == ("DriftedByOther", "kube-controller-manager")
     assert (left.reason, left.message) == ("Fight", "again and again")
+
+
+class CountedObjects(ObjectSet):
+    """Objects as a watch keeps them, and the names of those that were looked into."""
+
+    def __init__(self, objects: Iterable[Manifest]) -> None:
+        super().__init__({id_of(each): packed(each) for each in objects})
+        self.read: list[str] = []
+
+    def __getitem__(self, oid: ObjectId) -> Manifest:
+        self.read.append(oid.name)
+        return super().__getitem__(oid)
+
+
+_NAMES = ("a", "b", "c")
+
+
+def available(live: Manifest) -> Manifest:
+    """The object once its controller has written that it serves."""
+    metadata = {**live["metadata"], "resourceVersion": "9"}
+    return {**live, "metadata": metadata, "status": {"availableReplicas": 1}}
+
+
+def scaled(live: Manifest) -> Manifest:
+    return edited(live, "kubectl-scale", replicas=5)
+
+
+@pytest.mark.parametrize(
+    ("news", "read"),
+    [({}, []), (dict.fromkeys(_NAMES, available), []), ({"b": scaled}, ["b"])],
+    ids=["nothing", "statuses", "one was scaled"],
+)
+@pytest.mark.parametrize("settled", [True, False], ids=["settled", "left to be done"])
+def test_a_pass_compares_what_has_changed_since_the_last_one(
+    news: Mapping[str, Callable[[Manifest], Manifest]], read: list[str], settled: bool
+) -> None:
+    known, causes = Compared(), FixedCauses()
+    meant = [labelled(deployment("default", name), "home", name) for name in _NAMES]
+    live = [as_applied(each) for each in meant]
+    wanted = meant if settled else [changed(each, image="engine:2") for each in meant]
+    want = ObjectSet({id_of(each): packed(each) for each in wanted})
+
+    def planned_from(objects: ObjectSet) -> ObjectPlan:
+        services, scope = Plan("rev", (), (), (), {}, {}), Scope(TARGET, "home")
+        return plan_objects(scope, services, want, objects, Policy(), causes, known)
+
+    first = planned_from(CountedObjects(live))
+    now = CountedObjects(news.get(each["metadata"]["name"], dict)(each) for each in live)
+    planned_from(now)
+
+    assert now.read == read
+    assert len(first.changes) == (0 if settled else len(_NAMES))

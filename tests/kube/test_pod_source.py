@@ -110,8 +110,11 @@ def test_a_list_and_a_watch_find_the_same_pods_and_no_stranger(
 
 def test_what_becomes_of_followed_pods_costs_no_call(place: Place, followed: FollowedPods) -> None:
     oid = place.put("chat-a")
-    until(followed, place, chat=["chat-a"])
+    (first,) = until(followed, place, chat=["chat-a"])[place.ref("chat")]
+    (again,) = followed(FLEET, {place.ref("chat")})[place.ref("chat")]
     asked = len(place.proxy.requests)
+
+    assert first is again, "it is read once while it stays the same"
     counts = {"ready": False, "restartCount": 1, "image": "", "imageID": ""}
     state = {"waiting": {"reason": "ImagePullBackOff", "message": "none"}}
 

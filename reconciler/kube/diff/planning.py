@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from reconciler.api.meta import GROUP, ObjectRef
 from reconciler.core.comparison import Causes
@@ -20,12 +21,12 @@ from reconciler.core.target import REMOVALS
 from reconciler.kube.diff.managed import entries
 from reconciler.kube.diff.payload import as_before
 from reconciler.kube.diff.pruning import prune
-from reconciler.kube.diff.step import ObjectStep, step_of
+from reconciler.kube.diff.step import NO_STEPS, ObjectStep, ObjectSteps, step_of
 from reconciler.kube.diff.untouched import is_untouched
 from reconciler.kube.inventory import fleet_of, is_ours
 from reconciler.kube.object_set import ObjectSet
 from reconciler.kube.objects import Manifest, ObjectId, id_of, ref_of
-from reconciler.memo import Memo
+from reconciler.memo import Memo, Same
 
 # Reasons of a hold that concern what runs, and not what is declared: the documents follow.
 _STAYS_WHOLE = frozenset({"Held", "PruneDisabled", "NeedsConfirmation", "RevisionIncomplete"})
@@ -58,17 +59,27 @@ class Scope:
     """Which cluster (`cluster/NAME`) and which fleet a plan is for. `resting`: fields that another
     program and we take from each other, as (object, field) -> what to say. `arrived`: services
     that moved to another target and answer there, so that what is left of them here goes. `stood`:
-    where each document was declared when it was applied last. `settled` are objects that needed
-    nothing, by how they should be and how they are: while both stay the same they are not compared
-    again. `incomplete`: why no service may go, as what is missing may be a mistake."""
+    where each document was declared when it was applied last. `incomplete`: why no service may go,
+    as what is missing may be a mistake."""
 
     target: str
     fleet: str
     resting: Mapping[tuple[ObjectId, str], str] = field(default_factory=dict)
     arrived: frozenset[ObjectRef] = frozenset()
     stood: Mapping[ObjectRef, Location] = field(default_factory=dict)
-    settled: Memo[ObjectId, bool] = field(default_factory=Memo)
     incomplete: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What earlier passes found. `settled` are objects that needed nothing, by how they should be
+    and how they are: while both stay the same they are not compared again. `steps` is what others
+    need, by all that it follows from, and `plan` the last plan likewise: a pass that only statuses
+    woke makes none."""
+
+    settled: Memo[ObjectId, bool] = field(default_factory=Memo)
+    steps: Memo[ObjectId, ObjectSteps] = field(default_factory=Memo)
+    plan: Memo[str, ObjectPlan] = field(default_factory=Memo)
 
 
 def plan_objects(
@@ -78,43 +89,47 @@ def plan_objects(
     live: Mapping[ObjectId, Manifest],
     policy: Policy,
     causes: Causes,
+    known: Compared | None = None,
 ) -> ObjectPlan:
     """Compare object by object. `desired` carry our labels (inventory.labelled); `live` is all
     that carries them in the cluster, and whatever else is known to have a desired object's name."""
-    wanted, live = ObjectSet.of(desired), ObjectSet.of(live)
+    wanted, live, known = ObjectSet.of(desired), ObjectSet.of(live), known or Compared()
+    given = (scope, services.changes, services.blocked, policy, Same(causes))
+    make = partial(_plan, scope, services, wanted, live, policy, causes, known)
+    return known.plan.find(scope.target, (*given, wanted.states(), live.declared_states()), make)
+
+
+def _plan(
+    scope: Scope,
+    services: Plan,
+    wanted: ObjectSet,
+    live: ObjectSet,
+    policy: Policy,
+    causes: Causes,
+    known: Compared,
+) -> ObjectPlan:
     standing = _ServiceActions.of(scope, services)
     sources = _ChangeSources(causes, scope.stood, standing.changes)
     changes: list[Change] = []
     blocked: list[Blocked] = []
+    unsettled: set[ObjectId] = set()
+    rules = (scope.fleet, scope.resting, policy.drift_enforced, Same(causes))
     for oid in sorted(wanted):
         ref = wanted.ref(oid)
         states = (wanted.state(oid), live.declared(oid))
-        if standing.keeps(ref, oid) or scope.settled.get(oid, states):
+        if standing.keeps(ref, oid) or known.settled.get(oid, states):
             continue
-        have = live.get(oid)  # once: packed ones are decoded each time
-        want = wanted.later(oid) if have is None else wanted[oid]
-        if have is not None and not is_ours(have, scope.fleet):
-            blocked.append(_not_ours(scope, ref, oid, have, sources.where(ref)))
+        given = (*states, *standing.about(ref), scope.stood.get(ref), *rules)
+        make = partial(_compared, scope, oid, wanted, live, policy, standing, sources)
+        steps = known.steps.find(oid, given, make)
+        if oid in live and steps == NO_STEPS:
+            known.settled.put(oid, states, finding=True)
             continue
-        if have is not None and _is_as_it_should_be(want, have):
-            scope.settled.put(oid, states, finding=True)
-            continue
-        at = ObjectStep(
-            scope.target,
-            oid,
-            ref,
-            sources.where(ref),
-            policy.drift_enforced,
-            sources.is_new(ref, oid),
-        )
-        done, refused = step_of(at, want, have, ref in standing.rolls, scope.resting)
-        if is_document(oid):
-            done = tuple(sources.by_field(change) for change in done)
-        changes += done
-        blocked += refused
-        if have is not None and not done and not refused:
-            scope.settled.put(oid, states, finding=True)
-    scope.settled.keep(live)
+        unsettled.add(oid)
+        changes += steps.changes
+        blocked += steps.blocked
+    known.settled.keep(live)
+    known.steps.keep(unsettled)
     left = live.only(oid for oid in live if oid not in wanted)
     left = left.changed(dict.fromkeys(_still_mounted(wanted, live, left, standing)))
     pruned = prune(
@@ -130,6 +145,36 @@ def plan_objects(
     changes += pruned.changes
     blocked += pruned.blocked
     return ObjectPlan(tuple(changes), tuple(blocked), _unchanged(wanted, live, changes, blocked))
+
+
+def _compared(
+    scope: Scope,
+    oid: ObjectId,
+    wanted: ObjectSet,
+    live: ObjectSet,
+    policy: Policy,
+    standing: _ServiceActions,
+    sources: _ChangeSources,
+) -> ObjectSteps:
+    """What one object needs."""
+    ref, have = wanted.ref(oid), live.get(oid)  # once: packed ones are decoded each time
+    want = wanted.later(oid) if have is None else wanted[oid]
+    if have is not None and not is_ours(have, scope.fleet):
+        return ObjectSteps(blocked=(_not_ours(scope, ref, oid, have, sources.where(ref)),))
+    if have is not None and _is_as_it_should_be(want, have):
+        return NO_STEPS
+    at = ObjectStep(
+        scope.target,
+        oid,
+        ref,
+        sources.where(ref),
+        policy.drift_enforced,
+        sources.is_new(ref, oid),
+    )
+    steps = step_of(at, want, have, ref in standing.rolls, scope.resting)
+    if not is_document(oid):
+        return steps
+    return steps._replace(changes=tuple(sources.by_field(change) for change in steps.changes))
 
 
 def _still_mounted(
@@ -181,6 +226,10 @@ class _ServiceActions:
             rolls=frozenset(c.ref for c in own if c.impact.restart is Restart.ROLL),
             changes={c.ref: c for c in own if not c.is_shown_only},
         )
+
+    def about(self, ref: ObjectRef) -> tuple[object, ...]:
+        """What of it concerns the objects of one service that are not kept."""
+        return self.changes.get(ref), ref in self.rolls
 
     def keeps(self, ref: ObjectRef, oid: ObjectId) -> bool:
         """Whether an object stays exactly as it is for its service's sake."""

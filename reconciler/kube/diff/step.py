@@ -35,6 +35,7 @@ class ObjectSteps(NamedTuple):
     blocked: tuple[Blocked, ...] = ()
 
 
+NO_STEPS = ObjectSteps()
 Resting = Mapping[tuple[ObjectId, str], str]
 
 _TEMPLATE = ("f:spec", "f:template")

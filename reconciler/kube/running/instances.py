@@ -36,7 +36,7 @@ class Running:
     declared: Memo[ObjectId, Instance] = field(default_factory=Memo)
     instances: Memo[ObjectId, Instance] = field(default_factory=Memo)
     by_hand: Memo[ObjectId, Mapping[str, str]] = field(default_factory=Memo)
-    outlooks: Memo[ObjectRef, Outlook] = field(default_factory=Memo)
+    explained: Memo[ObjectRef, Instance] = field(default_factory=Memo)
 
 
 def instances(
@@ -75,9 +75,9 @@ def explained(
     known: Running | None = None,
 ) -> tuple[Instance, ...]:
     """The same; those that are not ready explained by their Jobs and pods."""
-    running, outlooks = tuple(running), (known or Running()).outlooks
+    running, known = tuple(running), known or Running()
     troubled = frozenset(instance.ref for instance in running if not instance.ready)
-    outlooks.keep(troubled)
+    known.explained.keep(troubled)
     if not troubled:
         return running
     objects = ObjectSet.of(objects)
@@ -88,11 +88,17 @@ def explained(
 
     def with_reason(of: Instance) -> Instance:
         oids, its_pods = standing[of.ref], pods.get(of.ref, ())
-        given = (*map(objects.state, oids), its_pods)
-        readiness = outlooks.find(of.ref, given, partial(_outlook, objects, oids, its_pods))
-        return replace(of, reason=readiness.reason, message=readiness.message)
+        given = (of, *map(objects.state, oids), its_pods)
+        return known.explained.find(of.ref, given, partial(_explained, of, objects, oids, its_pods))
 
     return tuple(i if i.ready else with_reason(i) for i in running)
+
+
+def _explained(
+    of: Instance, objects: ObjectSet, oids: list[ObjectId], pods: tuple[Manifest, ...]
+) -> Instance:
+    why = _outlook(objects, oids, pods)
+    return replace(of, reason=why.reason, message=why.message)
 
 
 def _outlook(objects: ObjectSet, oids: list[ObjectId], pods: tuple[Manifest, ...]) -> Outlook:

@@ -10,9 +10,11 @@ from reconciler.api.meta import ObjectRef
 from reconciler.kube.client.errors import Unreachable
 from reconciler.kube.informer.cache import GATHER_S, InformerCache
 from reconciler.kube.kinds import SERVED_KINDS
-from reconciler.kube.objects import FLEET_LABEL, SERVICE_LABEL, Manifest, service_of
+from reconciler.kube.object_set import ObjectSet
+from reconciler.kube.objects import FLEET_LABEL, SERVICE_LABEL, Manifest, ObjectId, service_of
 from reconciler.kube.render.labels import is_benchmark
 from reconciler.kube.running.pods import essentials
+from reconciler.memo import Memo
 
 if TYPE_CHECKING:
     from reconciler.kube.client.api import ApiServer
@@ -56,16 +58,23 @@ class FollowedPods:
         self._api = api
         self._changed = changed
         self._cache: InformerCache | None = None
+        self._read = Memo[ObjectId, Manifest]()
         self._fleet = ""
 
     def __call__(self, fleet: str, refs: Collection[ObjectRef]) -> Pods:
+        """A pod that has not changed is the same value as last time."""
         cache = self._following(fleet)
         pods = cache.objects()
         for problem in cache.problems.values():
             raise problem
         if pods is None:
             raise Unreachable(f"cluster {self._api.name}: its pods are not listed yet")
-        return _of(refs, (pods[oid] for oid in pods if pods.service(oid) in refs))
+        asked = [oid for oid in pods if pods.service(oid) in refs]
+        self._read.keep(frozenset(asked))
+        return _of(refs, (self._manifest(pods, oid) for oid in asked))
+
+    def _manifest(self, pods: ObjectSet, oid: ObjectId) -> Manifest:
+        return self._read.find(oid, (pods.state(oid),), lambda: pods[oid])
 
     def close(self) -> None:
         if self._cache is not None:
