@@ -127,9 +127,11 @@ def open_together(
     documents: Documents | None = None,
     write_refusal: Callable[[str], str | None] = lambda cluster: None,
     place: SourcePlace | None = None,
+    unfinished: Callable[[], None] | None = None,
 ) -> Together:
-    """The agents and clusters as one target; nothing is asked yet. `changed`, `documents`: see
-    ClusterTarget. `write_refusal` says why nothing may be written to a cluster."""
+    """The agents and clusters as one target; nothing is asked yet. `changed`, `documents`,
+    `unfinished`: see ClusterTarget. `write_refusal` says why nothing may be written to a
+    cluster."""
     from reconciler.kube.benchmarks.contributor import BenchmarkContributor
     from reconciler.kube.contributors import CONTRIBUTORS
     from reconciler.kube.render.rendering import ObjectRenderer
@@ -148,6 +150,7 @@ def open_together(
             ClusterTarget(
                 *(api, renderer, changed, refusal, documents, place),
                 contributors=(*CONTRIBUTORS, BenchmarkContributor(api)),
+                unfinished=unfinished,
             )
         )
     return Together(agents, targets)
@@ -243,6 +246,7 @@ def open_clusters(
         documents=watched.objects if watched else None,
         write_refusal=operator.leadership.write_refusal,
         place=place_of(source),
+        unfinished=wake.pass_now,
     )
     for log in _OPERATOR_LOGS:
         log.setLevel(logging.INFO)

@@ -19,14 +19,17 @@ from reconciler.kube.diff.planning import ObjectPlan
 from reconciler.kube.informer.observer import Snapshot
 from reconciler.kube.nearby import AgentsNearby
 from reconciler.kube.object_set import ObjectSet
+from reconciler.kube.objects import ObjectId
 from reconciler.kube.running.pod_reader import NO_PODS, PodsFound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedCluster:
-    """A cluster that answered. `pods` are those of services that are not ready, or leave;
-    `contribute` is how each contributor of objects does, with what it observed."""
+    """A cluster that answered. `began`: when looking did, monotonic; `pods` are those of services
+    that are not ready, or leave; `contribute` is how each contributor of objects does, with what it
+    observed."""
 
+    began: float
     snapshot: Snapshot
     nearby: AgentsNearby
     pods: PodsFound = NO_PODS
@@ -41,15 +44,16 @@ class ObservedCluster:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedCluster:
     """What the objects of a cluster need, and what applying that goes by. `live` is what the plan
-    was made from, and `contribution` what its contributors want; `stood` is where each service and
-    document is declared, for the plan that removes it; `defaults` are those of this process that
-    decide there."""
+    was made from, and `contribution` what its contributors want; `absent` are names under which
+    nothing was found; `stood` is where each service and document is declared, for the plan that
+    removes it; `defaults` are those of this process that decide there."""
 
     observed: ObservedCluster
     fleet: str
     objects: ObjectPlan
     live: ObjectSet
     contribution: Contribution
+    absent: frozenset[ObjectId]
     stood: Mapping[ObjectRef, Location]
     defaults: Mapping[str, str]
 

@@ -7,6 +7,7 @@ outcomes.
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -46,7 +47,7 @@ from reconciler.kube.inventory import (
     write_parent,
 )
 from reconciler.kube.nearby import agents_nearby
-from reconciler.kube.objects import Manifest
+from reconciler.kube.objects import Manifest, ObjectId
 from reconciler.kube.observed import ClusterObservation, ObservedCluster, PlannedCluster
 from reconciler.kube.render.rendering import ObjectRenderer
 from reconciler.kube.running.instances import Running, explained, instances
@@ -65,6 +66,11 @@ if TYPE_CHECKING:
     from reconciler.loop.desired import Desired
 
 _GIVEN_UP = 3  # passes that failed in a row: then waiting does not help
+
+# How long one pass applies a large plan, as who is ready meanwhile is said after it: so many times
+# as long as it took to look and to plan, and so many seconds at least.
+_APPLIES_TIMES = 5
+_APPLIES_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +94,9 @@ class ApplyProgress:
 
 class ClusterTarget:
     """One thread at a time uses it. `changed`, where given, is called when the cluster changes:
-    then it is watched, else listed each time. `write_refusal` says why nothing may be written there
-    now, where another process applies this fleet.
+    then it is watched, else listed each time. `unfinished`, where given, is called when a pass has
+    left a part of a large plan to the next one: without it a pass applies all. `write_refusal` says
+    why nothing may be written there now, where another process applies this fleet.
 
     What lives between passes: caches (the observer's, the renderer's, the memos), who took
     which field from us, which writes were refused, which services leave, the agents' heartbeats,
@@ -105,6 +112,7 @@ class ClusterTarget:
         documents: Documents | None = None,
         place: SourcePlace | None = None,
         contributors: Sequence[Contributor] = CONTRIBUTORS,
+        unfinished: Callable[[], None] | None = None,
     ) -> None:
         """`place`: where the commits are from that are applied; None: they are of no repository."""
         self.api = api
@@ -117,10 +125,12 @@ class ClusterTarget:
             else ListingObserver(api, others)
         )
         self._write_refusal = write_refusal
+        self._unfinished = unfinished
         self._place = place
         self._fights = Fights()
         self._refusals = Refusals()
         self._compared = Compared()
+        self._absent = frozenset[ObjectId]()  # names without an object, as an unfinished pass saw
         self._stood = Memo[str, Mapping[ObjectRef, Location]]()
         self._running = Running()
         self._refused = Memo[ObjectRef, str]()
@@ -134,6 +144,7 @@ class ClusterTarget:
 
     def observe(self, desired: Desired) -> ClusterObservation:
         """What runs there. An API server that gives no answer is an unreachable target."""
+        began = time.monotonic()
         wanted = self._renderer.wanted(desired)
         try:
             seen = self._observer(wanted.fleet)
@@ -171,6 +182,7 @@ class ClusterTarget:
             refused=memory_refusals(meant, documents, wanted.documents, self._refused),
         )
         cluster = ObservedCluster(
+            began=began,
             snapshot=seen,
             nearby=nearby,
             pods=pods,
@@ -191,6 +203,7 @@ class ClusterTarget:
         """What the objects need for what was planned for the `services`. `arrived`: services that
         moved away and answer where they are now. Raises ClusterError."""
         wanted, own = self._renderer.wanted(desired), cluster.snapshot.objects
+        strangers, self._absent = Strangers(self.api, own, self._absent), frozenset()
         at = ClusterPlanning(
             target=self.name,
             desired=desired,
@@ -200,10 +213,10 @@ class ClusterTarget:
             observed=observed,
             services=services,
             policy=policy,
-            strangers=Strangers(self.api, own),
+            strangers=strangers,
         )
         given = fold(contribute(at) for contribute in cluster.contribute)
-        others = at.strangers.under(given.wanted)
+        others = strangers.under(given.wanted)
         # What the agent of a node wrote is taken over beside the plan, or stays that agent's.
         given = given.without(oid for oid, other in others.items() if is_by_agent(other))
         live = own.changed(others)
@@ -226,6 +239,7 @@ class ClusterTarget:
             objects=planned.joined(given.changes),
             live=live,
             contribution=given,
+            absent=strangers.absent,
             stood=_declared_at(desired, wanted.objects),
             defaults={each.variable: each.value for each in taken(desired.fleet, here)},
         )
@@ -251,9 +265,16 @@ class ClusterTarget:
             self._progress = ApplyProgress(revision, held=why, stands_by=True)
             return tuple(Outcome(change, Result.SKIPPED, why) for change in changes)
         outcomes = self._apply_objects(cluster, [c for c in changes if c.object], revision)
-        failed = [outcome for outcome in outcomes if outcome.result is not Result.APPLIED]
-        self._progress = self._progress.after(revision, failed)
-        reported = of_services(services, outcomes, blocked)
+        tried = {object_id(outcome.change) for outcome in outcomes}
+        waiting = {c.ref for c in changes if c.object and object_id(c) not in tried}
+        if waiting and self._unfinished:
+            self._absent = cluster.absent
+            self._unfinished()
+        else:
+            failed = [outcome for outcome in outcomes if outcome.result is not Result.APPLIED]
+            self._progress = self._progress.after(revision, failed)
+        whole = [change for change in services if change.ref not in waiting]
+        reported = of_services(whole, outcomes, blocked)
         self._pods.leave(_left(outcomes, reported))
         return (*outcomes, *reported)
 
@@ -268,23 +289,26 @@ class ClusterTarget:
     ) -> tuple[Outcome, ...]:
         """Between two writes of the set's parent: before, it lists what was and what will be a
         member, so that no object is ever out of sight; after, what is one."""
-        seen = cluster.observed.snapshot
-        parent, there = seen.parent, cluster.contribution.members | seen.objects.keys()
+        seen, live = cluster.observed, cluster.observed.snapshot.objects
+        parent, there = seen.snapshot.parent, cluster.contribution.members | live.keys()
         fleet, before = (
             cluster.fleet,
             (revision_of(parent), sources_of(parent), defaults_of(parent)),
         )
         after = (revision, cluster.stood, cluster.defaults)
         followed = self._followed(parent, fleet, revision)  # from its first write on
+        looked_s = time.monotonic() - seen.began
         try:
             parent = write_parent(self.api, fleet, parent, there, *before, followed)
             outcomes = apply_objects(
                 *(self.api, changes, cluster.live, fleet),
                 refusals=self._refusals,
                 write_refusal=self._write_refusal,
+                within_s=_applies_s(looked_s) if self._unfinished else math.inf,
             )
             self._remember(outcomes)
-            is_whole = all(outcome.result is Result.APPLIED for outcome in outcomes)
+            applied = sum(outcome.result is Result.APPLIED for outcome in outcomes)
+            is_whole = applied == len(changes)
             if is_whole and not self._write_refusal():
                 gone = {object_id(change) for change in changes if change.action is Action.DELETE}
                 write_parent(self.api, fleet, parent, there - gone, *after, followed)
@@ -329,6 +353,10 @@ class ClusterTarget:
             if change.action is Action.DRIFT and outcome.result is Result.APPLIED:
                 for field in change.fields:
                     self._fights.took(object_id(change), field.path, change.by, now)
+
+
+def _applies_s(looked_s: float) -> float:
+    return max(_APPLIES_S, _APPLIES_TIMES * looked_s)
 
 
 def _declared_at(desired: Desired, objects: ObjectSet) -> Mapping[ObjectRef, Location]:

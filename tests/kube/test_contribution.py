@@ -109,6 +109,7 @@ def plan(*more: Contribution) -> PlannedCluster:
     target = ClusterTarget(api, renderer, contributors=rows)
     snapshot = Snapshot(live, parent=None)
     seen = ObservedCluster(
+        began=0.0,
         snapshot=snapshot,
         nearby=AgentsNearby(frozenset(), {}, live, {}),
         contribute=tuple(row.observe(wanted, snapshot, live) for row in rows),

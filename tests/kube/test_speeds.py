@@ -253,6 +253,7 @@ class _Cluster:
         want, slices = desired(fleet(chat=self.spec)), slice_of(*self.pods)
         documents = ObjectSet({id_of(self.document): self.document})
         seen = ObservedCluster(
+            began=0.0,
             snapshot=Snapshot(documents, None, slices={id_of(slices): slices}),
             nearby=AgentsNearby(frozenset(), {}, documents, {}),
         )

@@ -235,3 +235,6 @@ def test_one_pass_makes_no_flood_of_events(api: ApiServer) -> None:
 
     assert writer.write(many, {service_ref(): found}) == MOST_AT_ONCE
     assert writer.write(many[:5], {service_ref(): found}) == 0
+
+    bad = EventNote(service_ref(), "ApplyFailed", "Apply", "the next pass", is_bad=True)
+    assert writer.write([*many[-5:], bad], {service_ref(): found}) == 1, "nor do many passes"

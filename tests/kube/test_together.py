@@ -9,10 +9,11 @@ import pytest
 from reconciler.agents.credentials import AgentCredentials as AgentCredentials
 from reconciler.agents.lastseen import LastSeen
 from reconciler.agents.nodes import AgentNodes
-from reconciler.core.observation import Observation
+from reconciler.core.observation import Observation, RevisionState
 from reconciler.core.target import Outcome, Result
 from reconciler.kube.client.api import ApiServer
 from reconciler.kube.client.credentials import ClusterCredentials, Grant
+from reconciler.kube.informer.read_your_writes import ReadYourWritesApi
 from reconciler.kube.objects import SYSTEM_NAMESPACE
 from reconciler.kube.render.rendering import ObjectRenderer
 from reconciler.kube.target import ClusterTarget
@@ -20,6 +21,7 @@ from reconciler.kube.together import Together
 from reconciler.loop.desired import Desired
 from tests.support.cluster import Cluster
 from tests.support.cluster_views import CLUSTER, desired, fleet, nothing_to_do
+from tests.support.fault_proxy import FaultProxy
 from tests.support.fleets import document
 from tests.support.http import FileServer
 from tests.support.wait import wait_for
@@ -87,6 +89,48 @@ def test_an_inventory_that_cannot_be_written_is_said_although_nothing_else_chang
         in outcomes[0].message
     )
     assert held == outcomes[0].message, "and whoever waits is told that it does not help"
+
+
+@pytest.mark.cluster
+@pytest.mark.e2e
+def test_what_takes_long_is_applied_a_part_a_pass(
+    installed_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reconciler.kube.target._applies_s", lambda looked_s: 0.0)
+    installed_cluster.namespace("default")
+    files = fleet(**{f"s{n}": {} for n in range(20)})
+    want = desired(files | {"fleet.yaml": document("Fleet", "home", {})})
+    unfinished: list[str] = []
+    done: list[Outcome] = []
+    reads: list[int] = []  # before each pass
+    with FaultProxy(installed_cluster.client().grant()) as proxy:
+        api = ReadYourWritesApi.like(proxy.api(CLUSTER))
+        target = ClusterTarget(
+            *(api, ObjectRenderer(CLUSTER), lambda: None),
+            unfinished=lambda: unfinished.append("more"),
+        )
+
+        while len(reads) == len(unfinished):
+            reads.append(proxy.count("GET", "/namespaces/default/"))
+            seen = target.observe(want)
+            assert seen.cluster is not None
+            assert seen.state.revision == RevisionState()
+            observed = Observation({TARGET: seen.state}, seen.instances)
+            plan = want.plan(observed)
+            planned = target.plan(want, seen.cluster, observed, plan, want.policy(), ())
+            changes = (*plan.changes, *planned.objects.changes)
+            done += target.apply(planned, changes, want.fleet.revision)
+        state = target.observe(want).state
+        target.close()
+
+    objects = [outcome.change.object for outcome in done if outcome.change.object]
+    assert {outcome.result for outcome in done} == {Result.APPLIED}
+    assert len(set(objects)) == len(objects) > 60, "nothing is written twice"
+    assert state.revision == RevisionState(applied=want.fleet.revision)
+    services = [outcome.change.ref for outcome in done if outcome.change.object is None]
+    assert sorted(services) == sorted(w.ref for w in want.assignment.workloads)
+    assert len(reads) > 2
+    assert reads[1] == reads[-1], "whose the names are is asked once"
 
 
 def test_a_cluster_that_still_answers_is_asked_nothing_else(tmp_path: Path) -> None:

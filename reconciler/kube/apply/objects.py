@@ -7,6 +7,7 @@ object blocks only what depends on it, and every failure is reported.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -42,23 +43,25 @@ def apply_objects(
     write_refusal: Callable[[], str | None] = lambda: None,
     threads: int = THREADS,
     longest_wait_s: float = LONGEST_WAIT_S,
+    within_s: float = math.inf,
 ) -> tuple[Outcome, ...]:
     """What became of each change that names an object, in the order of stages: what waits for its
-    next attempt stands where it would be tried, so that the first that failed stays the first.
+    next attempt stands where it would be tried, so that the first that failed stays the first. What
+    is not begun `within_s` has no outcome: it is left to the next pass.
     `live` is what the plan was made from; `refusals`, which this adds to, say what waits for its
     next attempt. Blocks on no readiness and on no finalizer. `write_refusal` is asked
     before each: why nothing more may be written, as another process does so now."""
     wanted = [c for c in changes if c.object is not None and not c.is_shown_only]
     refusals = refusals or Refusals()
-    run = _Run(
-        ObjectWriter(api, fleet, live), Pace(threads, longest_wait_s), write_refusal, refusals
-    )
-    due, waiting = refusals.split(wanted, time.monotonic())
+    now = time.monotonic()
+    writer, pace = ObjectWriter(api, fleet, live), Pace(threads, longest_wait_s)
+    run = _Run(writer, pace, write_refusal, refusals, now + within_s)
+    due, waiting = refusals.split(wanted, now)
     outcomes = [*waiting]
     run.learn(outcomes)
     with ThreadPoolExecutor(threads, thread_name_prefix=f"apply-{api.name}") as pool:
         for stage in _stages(due):
-            outcomes += pool.map(run.one, stage)
+            outcomes += filter(None, pool.map(run.one, stage))
             run.learn(outcomes)
     return tuple(sorted(outcomes, key=lambda outcome: _turn(outcome.change)))
 
@@ -94,13 +97,19 @@ class _Run:
     pace: Pace
     write_refusal: Callable[[], str | None]
     refusals: Refusals
+    until: float  # monotonic; nothing is begun later
+    has_begun: bool = False
     failed: dict[ObjectRef, str] = field(default_factory=dict)  # what went wrong, by service
     closed: dict[str, str] = field(default_factory=dict)  # namespaces that do not exist
     missing: dict[str, str] = field(default_factory=dict)  # groups whose definitions failed
     falters: int = 0  # in a row
     down: str = ""  # why nothing more is tried
 
-    def one(self, change: Change) -> Outcome:
+    def one(self, change: Change) -> Outcome | None:
+        """None: it was not begun. One is, however late it is: passes come to an end."""
+        if self.has_begun and time.monotonic() > self.until:
+            return None
+        self.has_begun = True
         oid = object_id(change)
         if why := self.down or self.write_refusal():
             return Outcome(change, Result.SKIPPED, why)

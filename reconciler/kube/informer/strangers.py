@@ -18,19 +18,25 @@ _LISTED_FROM = 20  # names of one kind and namespace: from here on one list is q
 
 
 class Strangers:
-    """Reads each name once. `own` are the names of the fleet's own objects, which are known."""
+    """Reads each name once. `own` are the names of the fleet's own objects, which are known, and
+    `absent` those that were nobody's a moment ago: what is made under one touches nothing that
+    somebody made there meanwhile (`apply/writer.py`)."""
 
-    def __init__(self, api: ApiServer, own: Collection[ObjectId]) -> None:
+    def __init__(
+        self, api: ApiServer, own: Collection[ObjectId], absent: frozenset[ObjectId] = frozenset()
+    ) -> None:
+        self.absent = absent
         self._api, self._own = api, own
-        self._objects: dict[ObjectId, Manifest | None] = {}
+        self._objects: dict[ObjectId, Manifest] = {}
 
     def under(self, names: Iterable[ObjectId]) -> dict[ObjectId, Manifest]:
         """What is there under some of these names. Raises ClusterError."""
-        asked = tuple(oid for oid in names if oid not in self._own)
+        asked = tuple(oid for oid in names if oid not in self._own and oid not in self.absent)
         unknown = [oid for oid in asked if oid not in self._objects]
         if unknown:
-            self._objects |= dict.fromkeys(unknown) | _read(self._api, unknown)
-        return {oid: live for oid in asked if (live := self._objects[oid]) is not None}
+            self._objects |= _read(self._api, unknown)
+            self.absent |= frozenset(oid for oid in unknown if oid not in self._objects)
+        return {oid: self._objects[oid] for oid in asked if oid in self._objects}
 
 
 def _read(api: ApiServer, names: Collection[ObjectId]) -> dict[ObjectId, Manifest]:

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from reconciler.kube.client.api import ApiServer
 
 MOST_NOTE = 1_000  # characters; events.k8s.io/v1 takes 1,024 bytes of ASCII
-MOST_AT_ONCE = 50  # of one pass: a new fleet of 1,000 services need not create 4,000 events
+MOST_AT_ONCE = 50  # in _CROWD_S: a new fleet of 1,000 services need not create 4,000 events
+_CROWD_S = 60.0  # what is wrong is counted by itself, and for each pass
 QUIET_S = 300.0  # an event is not repeated within this time
 _MOST_REMEMBERED = 5_000
 
@@ -124,17 +125,23 @@ class EventWriter:
     def write(self, happened: Iterable[EventNote], live: Mapping[ObjectRef, Manifest]) -> int:
         """Returns how many were written. A service that is not in `live` gets none: they could not
         be found."""
-        written = 0
+        since = time.monotonic() - _CROWD_S
+        before = sum(at > since for at in self._written.values())
+        counts = {False: before, True: 0}  # by whether something is wrong
+        is_cut = False
         for happening in happened:
+            if counts[happening.is_bad] >= MOST_AT_ONCE:
+                is_cut = True
+                continue
             subject = live.get(happening.ref)
             if subject is None:
                 continue
-            if written >= MOST_AT_ONCE:
-                _log.info("more happened than is worth %d events; the log has it", MOST_AT_ONCE)
-                break
             now = timestamp(time.time(), "microseconds")
-            written += self._write(event(happening, subject, self._instance, now))
-        return written
+            made = event(happening, subject, self._instance, now)
+            counts[happening.is_bad] += self._write(made)
+        if is_cut:
+            _log.info("more happened than is worth %d events; the log has it", MOST_AT_ONCE)
+        return sum(counts.values()) - before
 
     def _write(self, made: Mapping[str, Any]) -> bool:
         key, now = f"{made['metadata']['namespace']}/{made['metadata']['name']}", time.monotonic()
