@@ -232,11 +232,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "forge"),
-    [*((name, "github") for name in ROWS), ("what changes", "forgejo")],
-    indirect=["forge"],
-)
+@pytest.mark.parametrize("name", ROWS)
 def test_a_pull_request_is_told_what_it_would_do(name: str, pull: PullRequest) -> None:
     rows = ROWS[name]
     for row in rows:
@@ -250,24 +246,12 @@ def test_a_pull_request_is_told_what_it_would_do(name: str, pull: PullRequest) -
     annotated = re.findall(r"^::error file=([^,]+),line=\d+,col=\d+,title=(\w+)::", job.log, re.M)
     assert {(row.file, row.rule) for row in rows if row.rule} <= set(annotated)
     assert bool(annotated) == bool(rows[0].rule)
-    between = "/src/commit" if pull.forge.kind == "forgejo" else "/blob"
     for row in rows:
         assert all(said in comment for said in row.said), row
         if f"`{row.file}:" in comment:
-            address = rf"\({pull.forge.host}/me/fleet{between}/\w+/{row.file}#L\d+\)"
+            address = rf"\({pull.forge.host}/me/fleet/blob/\w+/{row.file}#L\d+\)"
             assert re.search(address, comment), row
     assert TOKEN not in job.log + comment
-
-
-def test_each_push_writes_the_same_comment_anew(pull: PullRequest) -> None:
-    pull.forge.add("ada", "What does it cost?")
-    for size in ("4096", "8192"):
-        pull.repo.write("chat.yaml", FLEET["chat.yaml"].replace("2048", size))
-        pull.push()
-
-    question, comment = pull.forge.bodies
-    assert question == "What does it cost?"
-    assert "2048 -&gt; 8192" in comment
 
 
 _REFUSALS = {
@@ -302,35 +286,36 @@ def test_where_no_comment_can_be_written_the_summary_has_it_and_the_code_stays(
     assert TOKEN not in "".join(logs) + job.summary
 
 
-def test_a_folder_of_a_repository_has_a_comment_of_its_own(pull: PullRequest) -> None:
+@pytest.mark.parametrize("forge", ["forgejo"], indirect=True)
+def test_a_folder_has_a_comment_of_its_own_that_each_push_writes_anew(pull: PullRequest) -> None:
+    pull.forge.add("ada", "What does it cost?")
     for name, text in FLEET.items():
         pull.repo.write(f"home/{name}", text.replace("tiny.gguf", "home/tiny.gguf"))
     tiny_llama(pull.repo.work / "home/tiny.gguf")
     pull.repo.commit(push=False)
     pull.repo.git("push", "-q", "origin", "HEAD:main")
-    pull.repo.write("home/chat.yaml", FLEET["chat.yaml"].replace("2048", "4096"))
+    for size in ("4096", "8192"):
+        pull.repo.write("home/chat.yaml", FLEET["chat.yaml"].replace("2048", size))
 
-    code, job = pull.push(path="home", name="home")
+        code, job = pull.push(path="home", name="home")
 
-    assert code == 0, job.log
-    (comment,) = pull.forge.bodies
+        assert code == 0, job.log
+    question, comment = pull.forge.bodies
+    assert question == "What does it cost?"
     assert comment.startswith(marker("home"))
     assert "**1 to replace, 1 unchanged.**" in comment
+    assert "2048 -&gt; 8192" in comment
+    assert f"{pull.forge.host}/me/fleet/src/commit/" in comment
 
 
-def test_a_base_that_was_not_fetched_is_said(pull: PullRequest) -> None:
-    code, job = pull.push(base="origin/nowhere")
+def test_a_base_that_was_not_fetched_is_said_in_the_summary_alone_without_a_token(
+    pull: PullRequest,
+) -> None:
+    code, job = pull.push(base="origin/nowhere", token="")
 
     assert code == 1
     assert "origin/nowhere" in job.log
     assert "the log of the job says why" in job.summary
-
-
-def test_without_a_token_only_the_summary_has_it(pull: PullRequest) -> None:
-    code, job = pull.push(token="")
-
-    assert code == 0, job.log
-    assert "nothing to do, 2 unchanged" in job.summary
     assert pull.forge.requests == []
 
 
