@@ -12,6 +12,7 @@ from reconciler import __version__
 from reconciler.api.errors import UsageError
 from reconciler.console.command import listed
 from reconciler.console.edge import Exit, Parser, guarded, no_command, width_of
+from reconciler.console.log_lines import prepare_logs
 from reconciler.console.option import add
 from reconciler.console.shared import STATE_DIR
 from reconciler.report.terminal import hanging
@@ -38,7 +39,9 @@ def _dispatch(arguments: list[str]) -> int:
         raise UsageError(f"{first}: the command comes first: fleet-agent COMMAND {first} ...")
     if first not in COMMANDS:
         raise no_command(first, "fleet-agent", COMMANDS, foreign_names())
-    return int(_module(first).run(parser_of(first).parse_args(rest)))
+    args = parser_of(first).parse_args(rest)
+    prepare_logs()
+    return int(_module(first).run(args))
 
 
 def _overview(width: int | None) -> str:

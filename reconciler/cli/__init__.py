@@ -38,6 +38,10 @@ def _dispatch(arguments: list[str]) -> int:
     args = parser.parse_intermixed_args(rest) if row.interleaves else parser.parse_args(rest)
     if row.makes_no_garbage or getattr(args, "dry_run", False):
         gc.disable()  # looking for some took a third of the time of a large plan
+    if row.logs:
+        from reconciler.console.log_lines import prepare_logs
+
+        prepare_logs()
     return int(_module(command).run(args))
 
 

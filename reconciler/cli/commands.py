@@ -126,7 +126,9 @@ COMMANDS: Mapping[str, CommandRow] = MappingProxyType(
             "answer a kube-scheduler that asks which node is good for a service", serves=True
         ),
         "completion": CommandRow(
-            "print what makes bash, zsh or fish complete commands, options and names", serves=True
+            "print what makes bash, zsh or fish complete commands, options and names",
+            serves=True,
+            logs=False,
         ),
         "schema": CommandRow(
             "write the JSON Schemas of the kinds", makes_no_garbage=True, serves=True

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 TEXT_OR_JSON = ("text", "json")
 PLAN_FORMATS = (*TEXT_OR_JSON, "markdown")
 
 
-@dataclass(frozen=True, slots=True)
-class CommandRow:
+class CommandRow(NamedTuple):
     """One row of a program's table. A module of the same name is the command, and its docstring the
     help.
 
     `formats` are what -o takes. `makes_no_garbage`: nothing that it makes is garbage before it
     ends. `interleaves`: options may stand between its words. `also_called` are names that other
-    tools have for it. `serves`: other programs call it, and hardly ever a person.
+    tools have for it. `serves`: other programs call it, and hardly ever a person. `logs`: what it
+    calls may log.
     """
 
     summary: str
@@ -25,6 +25,7 @@ class CommandRow:
     interleaves: bool = False
     also_called: tuple[str, ...] = ()
     serves: bool = False
+    logs: bool = True
 
 
 def other_names(commands: Mapping[str, CommandRow]) -> dict[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
-import logging
 import os
 import shutil
 import signal
@@ -90,19 +89,6 @@ def _prepare_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
     if sys.stdin is None:
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115 - for good
-    if logging.lastResort is not None:
-        logging.lastResort.setFormatter(_Printable())
-
-
-class _Printable(logging.Formatter):
-    """Log lines of a command that sends them nowhere: none of them is obeyed by a terminal, and
-    tracebacks are for debugging."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        text = printable(record.getMessage())
-        if record.exc_info and os.environ.get("FLEET_DEBUG"):
-            text += "\n" + self.formatException(record.exc_info)
-        return text
 
 
 def tell(text: str) -> None:
