@@ -7,7 +7,7 @@ there is nothing to plan from, to apply to or to report about.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Self
 
@@ -45,8 +45,8 @@ class ObservedCluster:
 class PlannedCluster:
     """What the objects of a cluster need, and what applying that goes by. `live` is what the plan
     was made from, and `contribution` what its contributors want; `absent` are names under which
-    nothing was found; `stood` is where each service and document is declared, for the plan that
-    removes it; `defaults` are those of this process that decide there."""
+    nothing was found; `declared_at` tells where each service and document is declared, for the plan
+    that removes it; `defaults` are those of this process that decide there."""
 
     observed: ObservedCluster
     fleet: str
@@ -54,7 +54,7 @@ class PlannedCluster:
     live: ObjectSet
     contribution: Contribution
     absent: frozenset[ObjectId]
-    stood: Mapping[ObjectRef, Location]
+    declared_at: Callable[[], Mapping[ObjectRef, Location]]
     defaults: Mapping[str, str]
 
 

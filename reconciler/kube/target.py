@@ -69,7 +69,7 @@ _GIVEN_UP = 3  # passes that failed in a row: then waiting does not help
 
 # How long one pass applies a large plan, as who is ready meanwhile is said after it: so many times
 # as long as it took to look and to plan, and so many seconds at least.
-_APPLIES_TIMES = 5
+_APPLIES_TIMES = 3
 _APPLIES_S = 2.0
 
 
@@ -240,7 +240,7 @@ class ClusterTarget:
             live=live,
             contribution=given,
             absent=strangers.absent,
-            stood=_declared_at(desired, wanted.objects),
+            declared_at=partial(_declared_at, desired, wanted.objects),
             defaults={each.variable: each.value for each in taken(desired.fleet, here)},
         )
 
@@ -295,7 +295,7 @@ class ClusterTarget:
             cluster.fleet,
             (revision_of(parent), sources_of(parent), defaults_of(parent)),
         )
-        after = (revision, cluster.stood, cluster.defaults)
+        after = (revision, cluster.declared_at(), cluster.defaults)
         followed = self._followed(parent, fleet, revision)  # from its first write on
         looked_s = time.monotonic() - seen.began
         try:

@@ -21,6 +21,7 @@ from reconciler.kube.objects import (
     RENDER_DIGEST_ANNOTATION,
     Manifest,
     ObjectId,
+    ref_of,
 )
 from reconciler.kube.render.labels import is_benchmark
 from reconciler.kube.running.outlook import Outlook, outlook
@@ -51,11 +52,10 @@ def instances(
     known, objects = known or Running(), ObjectSet.of(objects)
     by_ref, by_hand = {}, {}
     for oid in objects:
-        ref = objects.ref(oid)
         if oid.kind == "InferenceService":
             reason = partial(_reason, objects, oid)
-            by_hand[ref] = known.by_hand.find(oid, (objects.declared(oid),), reason)
-        if oid.kind != "Deployment" or objects.service(oid) is None:
+            by_hand[ref_of(oid)] = known.by_hand.find(oid, (objects.declared(oid),), reason)
+        if oid.kind != "Deployment" or (ref := objects.service(oid)) is None:
             continue
         want, source = wanted.get(ref), sources.get(ref)
         make = partial(_instance, target, objects, oid, want, source, known)

@@ -14,6 +14,7 @@ from reconciler.fleet.workload import Workload
 from reconciler.kube.diff.untouched import is_untouched
 from reconciler.kube.object_set import ObjectSet
 from reconciler.kube.objects import ObjectId, document_id
+from reconciler.kube.running.readiness import conditions_of
 from reconciler.kube.status.conditions import MEMORY_FITS
 from reconciler.memo import Memo
 
@@ -42,15 +43,14 @@ def memory_refusals(
 
 def _refusal(oid: ObjectId, documents: ObjectSet, wanted: ObjectSet) -> str:
     """What the condition says; empty: nothing, or it is about another generation."""
-    live, declared = documents.get(oid), wanted.get(oid)
+    live = documents.get(oid)
     if live is None:
         return ""
+    fits = conditions_of(live.get("status") or {}).get(MEMORY_FITS, {})
+    is_current = fits.get("observedGeneration") == live["metadata"].get("generation")
+    if fits.get("reason") != "MemoryFits" or fits.get("status") != "False" or not is_current:
+        return ""  # mostly so: the rest takes longer
+    declared = wanted.get(oid)
     if declared is not None and not is_untouched(declared, live):
         return ""
-    status = live.get("status") or {}
-    for condition in status.get("conditions") or ():
-        if condition.get("type") == MEMORY_FITS and condition.get("reason") == "MemoryFits":
-            is_current = condition.get("observedGeneration") == live["metadata"].get("generation")
-            refused = condition.get("status") == "False" and is_current
-            return str(condition.get("message", "")) if refused else ""
-    return ""
+    return str(fits.get("message", ""))
