@@ -9,8 +9,8 @@ Our programs
             owner, served_node, agents (an agent as seen from the network), pods, engines, routers;
             one_pass, two_versions with answering (what is said, compared)
 Their programs
-            llama_server, kube_binaries, prometheus, real_models (once, kept by cache), cluster,
-            helm, installed, cluster_fleet, bench_jobs, crds, kube_world, kube_schemas,
+            llama_server, kube_binaries, prometheus, real_models (once, kept by cache), chromium,
+            cluster, helm, installed, cluster_fleet, bench_jobs, crds, kube_world, kube_schemas,
             cluster_wipe, cluster_requests, systemctl, llmkube, counting_engine,
             servers (an engine with bad manners)
 Servers     serving (what they share), http, git_http, hub, registry, package_index, wheels,
