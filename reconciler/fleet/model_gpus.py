@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from reconciler.api.inferenceservice import InferenceService, InferenceServiceSpec
 from reconciler.api.meta import ObjectRef, Resource
 from reconciler.api.model import Model, ModelGpu
+from reconciler.memo import Memo, Same
 
-Made = dict[ObjectRef, tuple[Resource, tuple[ModelGpu, ...], InferenceService]]
+Made = Memo[ObjectRef, InferenceService]
 
 
 def with_model_gpus(objects: Mapping[ObjectRef, Resource], made: Made) -> dict[ObjectRef, Resource]:
@@ -21,26 +23,18 @@ def with_model_gpus(objects: Mapping[ObjectRef, Resource], made: Made) -> dict[O
         for ref, thing in objects.items()
         if type(thing) is Model and thing.spec.hardware.gpu.model_fields_set
     }
-    if not speaking:
-        return filled
-    for ref, thing in objects.items():
+    for ref, thing in objects.items() if speaking else ():
         if type(thing) is InferenceService:
             gpus = tuple(speaking[named.ref] for named in thing.references if named.ref in speaking)
             if gpus:
-                filled[ref] = _known(ref, thing, gpus, made)
+                filled[ref] = made.find(ref, (Same(thing), gpus), partial(_filled, thing, gpus))
+    made.keep(filled)
     return filled
 
 
-def _known(
-    ref: ObjectRef, service: InferenceService, gpus: tuple[ModelGpu, ...], made: Made
-) -> InferenceService:
-    before = made.get(ref)
-    if before and before[0] is service and before[1] == gpus:
-        return before[2]
+def _filled(service: InferenceService, gpus: tuple[ModelGpu, ...]) -> InferenceService:
     update = _update(service.spec, gpus)
-    its = service.model_copy(update={"spec": service.spec.model_copy(update=update)})
-    made[ref] = service, gpus, its
-    return its
+    return service.model_copy(update={"spec": service.spec.model_copy(update=update)})
 
 
 def _update(spec: InferenceServiceSpec, gpus: tuple[ModelGpu, ...]) -> dict[str, Any]:

@@ -25,12 +25,13 @@ from reconciler.llmkube.field import (
 
 _ARGS = "spec.extraArgs"
 _CUSTOM_CACHE = "it is a fork's own type, and the memory of it is not known; f16 is used"
+_ALERTS = "the chart has alerts for every service (docs/metrics.md)"
 _OMLX = "oMLX is no runtime here"
 _OFFLOAD = (
     "memory is worked out by whole layers, and this moves parts of them; gpuLayers leaves whole"
     " layers to the processor"
 )
-_RESTARTS = "nothing restarts by age; `reconcile restart` does, and says before what it costs"
+_RESTARTS = "nothing restarts by its age"
 _TOKEN = "name the Secret in sourceSecretRef of the Model"  # noqa: S105  # a text
 _VLLM = "spec.vllmConfig."
 
@@ -52,11 +53,6 @@ def _switch(path: str, flag: str, off: str = "") -> LlmkubeField:
 
 def _gpus(value: int) -> Native:
     return {"spec.devices": value} if value else {"spec.gpuLayers": 0}
-
-
-def _rope_scale(factor: str) -> Native:
-    """`--rope-scale N` of llama.cpp is `--rope-freq-scale 1/N`."""
-    return {_ARGS: ("--rope-freq-scale", f"{1 / float(factor):.6g}")}
 
 
 def _mode(value: str) -> Native:
@@ -157,15 +153,11 @@ FIELDS: tuple[LlmkubeField, ...] = (
     ),
     lost("spec.disruption.protectAlways", BOOLEAN, "write a PodDisruptionBudget", False),
     lost("spec.evictionProtection", BOOLEAN, "priority says who comes first", False),
-    answered(
-        "spec.slo.name",
-        TEXT,
-        "`reconcile alerts` prints rules for latency and availability of every service",
-    ),
-    answered("spec.slo.objective", TEXT, "it is in those rules"),
-    answered("spec.slo.window", TEXT, "it is in those rules"),
-    answered("spec.slo.indicator", one_of("availability", "latency"), "it is in those rules"),
-    answered("spec.slo.latencyThreshold", TEXT, "it is in those rules"),
+    answered("spec.slo.name", TEXT, _ALERTS),
+    answered("spec.slo.objective", TEXT, _ALERTS),
+    answered("spec.slo.window", TEXT, _ALERTS),
+    answered("spec.slo.indicator", one_of("availability", "latency"), _ALERTS),
+    answered("spec.slo.latencyThreshold", TEXT, _ALERTS),
     # Where its models are
     lost(
         "spec.modelCache.persistence",
@@ -189,7 +181,7 @@ FIELDS: tuple[LlmkubeField, ...] = (
     _flag("spec.reasoningBudget", "--reasoning-budget", INTEGER),
     _flag("spec.reasoningBudgetMessage", "--reasoning-budget-message"),
     _flag("spec.ropeScaling.type", "--rope-scaling", one_of("linear", "yarn", "longrope")),
-    converted("spec.ropeScaling.factor", TEXT, f"{_ARGS}: --rope-freq-scale 1/N", _rope_scale),
+    _flag("spec.ropeScaling.factor", "--rope-scale"),
     _flag("spec.ropeScaling.originalContext", "--yarn-orig-ctx", COUNT),
     answered("spec.noWarmup", BOOLEAN, "what is ready has been warmed up", False),
     lost("spec.cacheTypeCustomK", TEXT, _CUSTOM_CACHE, ""),

@@ -280,6 +280,8 @@ def _not_stated(
     if len(misfits) == 1:
         return misfits[0][1]
     reasons = "; ".join(f"{name}: {message}" for name, (_, _, message) in misfits)
+    if not fleet.all(FleetNode):
+        reasons = "there is no FleetNode: add one, or name the cluster with --cluster"
     return "NodeCapability", "spec", f"no node can take it ({reasons or 'none is selected'})"
 
 

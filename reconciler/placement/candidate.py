@@ -27,6 +27,11 @@ def candidate(service: InferenceService, node: FleetNode, fleet: Fleet, facts: F
         if drain := acted_on.pop("rollout.drainTimeout", None):
             rendered["rollout.drainTimeout"] = drain
         acted_on |= scale(service)
+    models = {
+        name: model
+        for name in service.model_names
+        if (model := fleet.get(Model, model_ref(service, name)))
+    }
     workload = Workload(
         ref=service.ref,
         node=node.metadata.name,
@@ -41,13 +46,8 @@ def candidate(service: InferenceService, node: FleetNode, fleet: Fleet, facts: F
         takes_new=not node.spec.unschedulable,
         listen=_listen(node),
         cluster=cluster_of(node),
-        pool=pool_of(node, pool) if pool else None,
+        pool=pool_of(node, pool, service, models.values()) if pool else None,
     )
-    models = {
-        name: model
-        for name in service.model_names
-        if (model := fleet.get(Model, model_ref(service, name)))
-    }
     return Candidate(service, workload, runtime, models)
 
 

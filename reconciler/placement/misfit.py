@@ -126,6 +126,6 @@ def _has(node: FleetNode, accelerator: str) -> bool:
     hardware = node.spec.hardware
     stated = hardware.devices if "devices" in hardware.model_fields_set else ()
     if accelerator == "cpu" or (not stated and hardware.os is None):
-        return True
+        return accelerator != "metal" or node.spec.kubernetes is None  # a Mac runs no pods
     vendor = maker_of(accelerator)
     return any(vendor is None or device.vendor == vendor for device in stated)

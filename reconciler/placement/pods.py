@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 
 from reconciler.api.fleetnode import FleetNode, KubernetesPool
 from reconciler.api.inferenceservice import InferenceService
-from reconciler.api.meta import ObjectRef
+from reconciler.api.meta import API_VERSION, ObjectRef
 from reconciler.api.model import Model
 from reconciler.api.problem import Finding
 from reconciler.api.quantity import show_bytes
@@ -36,9 +36,11 @@ def cluster_of(node: FleetNode) -> str | None:
     return None if pool is None else pool.cluster or DEFAULT_CLUSTER
 
 
-@dataclass(slots=True)
+@dataclass
 class InCluster:
-    """The same fleet, with that cluster for pools that name none.
+    """The same fleet, with that cluster for pools that name none. One without any FleetNode, as
+    those are that were written for a cluster alone, has the cluster as its only one, of which
+    nothing is known.
 
     The same FleetNode always gives the same object: caches of placement and rendering compare nodes
     by identity.
@@ -54,7 +56,21 @@ class InCluster:
             if (pool := node.spec.kubernetes) and pool.cluster is None
         }
         self._made.keep(named)
+        if not named and not fleet.all(FleetNode):
+            named = {self._whole.ref: self._whole}
         return replace(fleet, objects={**fleet.objects, **named}) if named else fleet
+
+    @cached_property
+    def _whole(self) -> FleetNode:
+        """The cluster itself."""
+        return FleetNode.model_validate(
+            {
+                "apiVersion": API_VERSION,
+                "kind": "FleetNode",
+                "metadata": {"name": self.cluster},
+                "spec": {"kubernetes": {"cluster": self.cluster}},
+            }
+        )
 
     def _named(self, node: FleetNode, pool: KubernetesPool) -> FleetNode:
         named = pool.model_copy(update={"cluster": self.cluster})
@@ -67,10 +83,21 @@ def target_of(node: FleetNode) -> str:
     return f"node/{node.metadata.name}" if cluster is None else f"cluster/{cluster}"
 
 
-def pool_of(node: FleetNode, pool: KubernetesPool) -> NodePool:
+def pool_of(
+    node: FleetNode, pool: KubernetesPool, service: InferenceService, models: Iterable[Model]
+) -> NodePool:
     """What pods need to know about their nodes."""
-    return NodePool(
-        accelerator_of(node), dict(sorted(pool.node_selector.items())), pool.node_name, pool.cache
+    accelerator = accelerator_of(node) or _wanted(service, models)
+    selector = dict(sorted(pool.node_selector.items()))
+    return NodePool(accelerator, selector, pool.node_name, pool.cache)
+
+
+def _wanted(service: InferenceService, models: Iterable[Model]) -> str | None:
+    """The kind of device that its Models need, where nothing is stated of the nodes; NVIDIA's where
+    only a number of devices is."""
+    stated = (model.spec.hardware.accelerator for model in models)
+    return next(filter(None, stated), None) or (
+        "cuda" if "devices" in service.spec.model_fields_set else None
     )
 
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from reconciler.fleet.command import Command, Probe
-from reconciler.runtimes import arguments, llamacpp_flags, llamacpp_model, llamacpp_timings
+from reconciler.runtimes import (
+    arguments,
+    llamacpp_flags,
+    llamacpp_model,
+    llamacpp_restated,
+    llamacpp_timings,
+)
 from reconciler.runtimes.runtime import Effective, EngineProgram, NodeFacts, Runtime, listed
 
 if TYPE_CHECKING:
@@ -95,6 +101,7 @@ RUNTIME = Runtime(
     asleep=asleep,
     check_args=llamacpp_flags.check_args,
     check_env=llamacpp_flags.check_env,
+    restated=llamacpp_restated.TABLE,
     arguments=arguments.names_of(llamacpp_flags.ALLOWED),
     variables=llamacpp_flags.VARIABLES.pattern,
     key_variable=llamacpp_model.KEY_VARIABLE,

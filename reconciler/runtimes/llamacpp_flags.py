@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from reconciler.runtimes import arguments
 from reconciler.runtimes.arguments import JSON_OBJECT, TEXT, Allowed
+from reconciler.runtimes.llamacpp_restated import TABLE
 
 _ROWS = (
     Allowed(("--temp", "--temperature")),
@@ -31,6 +32,9 @@ _ROWS = (
     Allowed(("--dry-base",)),
     Allowed(("--dry-allowed-length",)),
     Allowed(("--dry-penalty-last-n",)),
+    Allowed(("--dry-sequence-breaker",), TEXT),
+    Allowed(("--adaptive-target",)),
+    Allowed(("--adaptive-decay",)),
     Allowed(("--dynatemp-range",)),
     Allowed(("--dynatemp-exp",)),
     Allowed(("--mirostat",), r"[012]"),
@@ -42,6 +46,7 @@ _ROWS = (
     Allowed(("--ignore-eos",), None),
     Allowed(("--special", "-sp"), None),
     Allowed(("--rope-scaling",), r"none|linear|yarn"),
+    Allowed(("--rope-scale",)),
     Allowed(("--rope-freq-base",)),
     Allowed(("--rope-freq-scale",)),
     Allowed(("--yarn-orig-ctx",)),
@@ -55,6 +60,20 @@ _ROWS = (
     Allowed(("--reasoning", "-rea"), r"on|off|auto"),
     Allowed(("--reasoning-budget",)),
     Allowed(("--reasoning-budget-message",), TEXT),
+    Allowed(("--reasoning-effort",), r"[a-z]{1,16}"),
+    Allowed(("--reasoning-preserve",), None),
+    Allowed(("--no-reasoning-preserve",), None),
+    Allowed(("--image-min-tokens",)),
+    Allowed(("--image-max-tokens",)),
+    Allowed(("--tags",), TEXT),
+    # Guesses from the text itself, without a draft model: they take no memory to speak of.
+    Allowed(("--spec-type",), r"none|ngram-(simple|map-k|map-k4v|mod|cache)"),
+    Allowed(("--spec-draft-n-max",)),
+    Allowed(("--spec-draft-n-min",)),
+    Allowed(("--spec-draft-p-min",)),
+    Allowed(("--spec-ngram-mod-n-min",)),
+    Allowed(("--spec-ngram-mod-n-max",)),
+    Allowed(("--spec-ngram-mod-n-match",)),
     Allowed(("--skip-chat-parsing",), None),
     Allowed(("--no-prefill-assistant",), None),
     Allowed(("--context-shift",), None),
@@ -65,6 +84,7 @@ _ROWS = (
     Allowed(("--embd-normalize",)),
     Allowed(("--numa",), r"distribute|isolate"),
     Allowed(("--poll",), r"[0-9]{1,3}"),
+    Allowed(("--no-perf",), None),
     Allowed(("--threads-http",), r"[0-9]{1,3}"),
     Allowed(("--sse-ping-interval",)),
     Allowed(("--check-tensors",), None),
@@ -77,27 +97,10 @@ def _each(flags: str, text: str) -> dict[str, str]:
 
 
 _FIELD_OF: Mapping[str, str] = {
-    **_each("-m --model -a --alias", "modelRef"),
-    **_each("-mm --mmproj --mmproj-auto --no-mmproj-auto --no-mmproj", "spec.mmproj on the Model"),
+    **_each("-m --model", "modelRef"),
+    **_each("-mm --mmproj --no-mmproj-auto --no-mmproj", "spec.mmproj on the Model"),
     **_each("--mmproj-offload --no-mmproj-offload -mmdev --mmproj-device", "gpuLayers"),
-    **_each("-c --ctx-size", "contextSize"),
-    **_each("-np --parallel", "parallelSlots"),
-    **_each("-ctk --cache-type-k", "cacheTypeK"),
-    **_each("-ctv --cache-type-v", "cacheTypeV"),
-    **_each("-fa --flash-attn", "flashAttention"),
-    **_each("-ngl --gpu-layers --n-gpu-layers", "gpuLayers"),
-    **_each("-b --batch-size", "batchSize"),
-    **_each("-ub --ubatch-size", "uBatchSize"),
-    **_each("-cram --cache-ram", "promptCache"),
-    **_each("--jinja --no-jinja", "jinja"),
     **_each("--sleep-idle-seconds", "sleepIdle"),
-    **_each("--port", "endpoint.port"),
-    **_each("--embedding --embeddings", "runtimeOptions.embeddings"),
-    **_each("--rerank --reranking", "runtimeOptions.reranking"),
-    **_each("--pooling", "runtimeOptions.pooling"),
-    **_each("--swa-full", "runtimeOptions.swaFull"),
-    **_each("--repack --no-repack -nr", "runtimeOptions.repack"),
-    **_each("-lm --load-mode --mmap --no-mmap --mlock", "runtimeOptions.loadMode"),
     **_each("--cors-origins", "runtimeOptions.corsOrigins"),
     **_each("--models-max", "router.resident"),
     **_each("--models-dir --models-preset", "models"),
@@ -112,13 +115,8 @@ _OURS: Mapping[str, str] = {
         "-sm --split-mode -ts --tensor-split",
         "memory is estimated for llama.cpp's own split over as many as the field devices says",
     ),
-    **_each("--host", "the node's FleetNode decides the address (spec.agent.expose)"),
     **_each(
-        "-t --threads -tb --threads-batch",
-        "the node decides the threads, so that services do not slow each other down",
-    ),
-    **_each(
-        "-kvu --kv-unified -no-kvu --no-kv-unified --kv-unified-per-slot",
+        "-no-kvu --no-kv-unified --kv-unified-per-slot",
         "the slots always share one context; set contextSize and parallelSlots",
     ),
     **_each(
@@ -140,14 +138,12 @@ _OURS: Mapping[str, str] = {
         "it would bind every client; who wants it sends grammar or json_schema with a request",
     ),
     **_each(
-        "--ui --webui --no-ui --no-webui --ui-config --webui-config",
+        "--ui --webui --ui-config --webui-config",
         "a service answers its API and serves no page; any chat page that speaks the OpenAI API can"
         " use its URL",
     ),
     **_each(
-        "--metrics --slots --no-slots --offline -to --timeout --warmup --no-warmup"
-        " -v --verbose --log-verbose -lv --verbosity --log-verbosity --log-disable --log-jsonl"
-        " --log-prefix --log-timestamps --log-colors --models-autoload --no-models-autoload",
+        "--no-slots --log-disable --log-jsonl --no-models-autoload",
         "the agent owns it, because it watches the process through it",
     ),
 }
@@ -208,6 +204,8 @@ def flags_of(args: tuple[str, ...]) -> tuple[tuple[str, str | bool], ...]:
 
 
 def _refusal(flag: str) -> str:
+    if row := TABLE.get(flag):  # its value could not be read
+        return f"{flag} has another value: {f'set {row.field} instead' if row.field else row.why}"
     if flag in _FIELD_OF:
         return f"{flag} is decided by a field: set {_FIELD_OF[flag]} instead"
     if flag in _OURS:

@@ -19,6 +19,7 @@ from reconciler.runtimes import (
     llamacpp_flags,
     llamacpp_log,
     llamacpp_model,
+    llamacpp_restated,
     llamacpp_timings,
 )
 from reconciler.runtimes.many import ManyModels
@@ -241,6 +242,7 @@ RUNTIME = Runtime(
     apis=llamacpp_model.apis,
     check_args=check_args,
     check_env=llamacpp_flags.check_env,
+    restated=llamacpp_restated.TABLE,
     arguments=arguments.names_of(llamacpp_flags.ALLOWED),
     variables=llamacpp_flags.VARIABLES.pattern,
     key_variable=llamacpp_model.KEY_VARIABLE,

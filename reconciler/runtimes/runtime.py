@@ -6,7 +6,7 @@ A runtime is data and functions, not a base class. Adding one: `docs/runtimes.md
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import BaseModel
@@ -18,6 +18,7 @@ from reconciler.fleet.model_file import ModelFile
 from reconciler.fleet.workload import Workload
 from reconciler.memory import MemorySettings
 from reconciler.runtimes.many import ManyModels
+from reconciler.runtimes.restated import Table
 from reconciler.runtimes.timing import EngineTimings
 
 
@@ -137,8 +138,8 @@ class Runtime:
 
     `check_args` returns why extra arguments are refused, as (index, reason) pairs; `check_env` does
     it for one variable. `arguments` are the names of those that are not, `variables` a pattern of
-    them. `check` finds what no schema can express, such as more preloads than
-    places.
+    them. `restated` are arguments that its fields say. `check` finds what no schema can express,
+    such as more preloads than places.
 
     `serving` identifies a process: it compares the parsed JSON of its probe's `models_path` with
     the public names that it should serve. `key_variable` is the variable with the API key that it
@@ -173,6 +174,7 @@ class Runtime:
     check_args: Callable[[tuple[str, ...]], tuple[tuple[int, str], ...]] = lambda _: ()
     check_env: Callable[[str], str | None] = lambda _: None
     arguments: tuple[str, ...] = ()
+    restated: Table = field(default_factory=dict)
     variables: str = ""
     check: Callable[[InferenceService], tuple[Finding, ...]] = lambda _: ()
     serving: Callable[[object, tuple[str, ...]], ServingState] = lists_all

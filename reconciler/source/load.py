@@ -28,6 +28,7 @@ from reconciler.source.files import (
 )
 from reconciler.source.model_files import FactsByDigest, read_model_files
 from reconciler.source.places import Place
+from reconciler.source.restated import Settled
 from reconciler.source.rules import check_all, check_one
 from reconciler.source.tree import check_total
 
@@ -91,7 +92,8 @@ class LoadCache:
 
     files: FileCache = field(default_factory=dict)
     headers: FactsByDigest = field(default_factory=FactsByDigest)
-    services: Made = field(default_factory=dict)
+    services: Made = field(default_factory=Made)
+    settled: Settled = field(default_factory=Settled)
 
 
 def load(
@@ -183,7 +185,9 @@ def _load(
         check_source=check_source,
         hosts_of=_hosts_of(),
     )
-    findings = (*_own_findings(files, origins), *check_all(declared))
+    declared, restated = cache.settled(declared)
+    objects = dict(declared.objects)
+    findings = (*_own_findings(files, origins), *restated, *check_all(declared))
     bad_sources = {f.ref for f in findings if f.rule == "SourceInvalid"}
     models = read_model_files(checkout, objects, bad_sources, cache.headers, origins)
     standing = Fleet(

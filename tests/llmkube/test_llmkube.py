@@ -161,7 +161,7 @@ def service_of(revision: Loaded) -> InferenceService:
             {
                 "extraArgs": [
                     *("--rope-scaling", "yarn"),
-                    *("--rope-freq-scale", "0.25"),
+                    *("--rope-scale", "4"),
                     *("--yarn-orig-ctx", "8192"),
                 ]
             },
@@ -248,3 +248,50 @@ def test_a_service_that_takes_from_its_model_is_the_same_object_again() -> None:
     first, second = (load(MemoryCheckout(files), RUNTIMES, cache) for _ in range(2))
 
     assert service_of(first) is service_of(second)
+
+
+@pytest.mark.parametrize(
+    ("args", "spec", "ours"),
+    [
+        (["--ctx-size", "4096"], {}, {"contextSize": 4096}),
+        (["-c=4096", "--temp", "0.6"], {}, {"contextSize": 4096, "extraArgs": ["--temp", "0.6"]}),
+        (["-fa", "-ngl", "-1", "--jinja"], {}, {"flashAttention": True, "jinja": True}),
+        (["--n-gpu-layers", "99"], {}, {"gpuLayers": 99}),
+        (
+            ["--no-mmap", "--embedding"],
+            {},
+            {"runtimeOptions": {"loadMode": "none", "embeddings": True}},
+        ),
+        (["--ctx-size", "4096"], {"contextSize": 4096}, {"contextSize": 4096}),
+        (["--metrics", "-t", "8", "--alias", "other", "--host", "::"], {}, {}),
+    ],
+)
+def test_an_argument_that_a_field_says_is_that_field(
+    args: list[str], spec: Mapping[str, Any], ours: Mapping[str, Any]
+) -> None:
+    written, wanted = loaded({**spec, "extraArgs": args}), loaded({"extraArgs": [], **ours})
+
+    assert service_of(written) == service_of(wanted)
+    remarks = [p for p in written.problems if p.field.startswith("spec.extraArgs[")]
+    assert {p.severity.value for p in remarks} <= {"note", "warning"}
+    assert remarks
+
+
+@pytest.mark.parametrize(
+    ("args", "spec", "message"),
+    [
+        (["-c", "4096"], {"contextSize": 8192}, "-c says 4096, and contextSize says 8192"),
+        (["-c", "0"], {}, "contextSize: "),
+        (["-c", "many"], {}, "-c has another value: set contextSize instead"),
+        (["-c"], {}, "-c has another value: set contextSize instead"),
+        (["--cache-type-k", "turbo3"], {}, "cacheTypeK: "),
+    ],
+)
+def test_an_argument_that_no_field_can_say_is_an_error_at_its_line(
+    args: list[str], spec: Mapping[str, Any], message: str
+) -> None:
+    (problem,) = loaded({**spec, "extraArgs": args}).errors
+
+    assert problem.rule == "ForbiddenFlag"
+    assert problem.field == "spec.extraArgs[0]"
+    assert message in problem.message

@@ -487,6 +487,9 @@ _SAMPLES = {
     "--reasoning": "off",
     "--numa": "distribute",
     "--mirostat": "1",
+    "--dry-sequence-breaker": "none",
+    "--reasoning-effort": "low",
+    "--spec-type": "ngram-simple",
 }
 
 

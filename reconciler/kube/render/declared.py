@@ -26,7 +26,8 @@ def declared(desired: Desired, cluster: str) -> tuple[Resource, ...]:
         for name in service.model_names
     }
     models = [model for ref in refs if (model := fleet.get(Model, ref))]
-    objects = [*fleet.all(FleetPolicy), *nodes, *models, *services]
+    written = [node for node in nodes if node.ref in fleet.origins]  # not the cluster itself
+    objects = [*fleet.all(FleetPolicy), *written, *models, *services]
     return tuple(sorted(objects, key=lambda thing: thing.ref))
 
 
