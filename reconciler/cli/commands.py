@@ -146,4 +146,7 @@ def foreign_names() -> Mapping[str, str]:
     """What other tools call it -> what does that here."""
     agents = {word: f"fleet-agent {word}" for word in _OF_AN_AGENT}
     fetch = dict.fromkeys(("pull", "download"), "fleet-agent fetch")
-    return {**other_names(COMMANDS), **agents, **fetch}
+    models = {"models": "fleet-agent store list"}
+    # What was, and what is to be again, is in the repository.
+    git = {"history": "git log", "rollback": "git revert", "undo": "git revert"}
+    return {**other_names(COMMANDS), **agents, **fetch, **models, **git}

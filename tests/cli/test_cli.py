@@ -869,6 +869,7 @@ def test_a_machine_without_an_agent_says_of_itself_what_an_agent_can(
         (main, "get", "did you mean `reconcile status`?"),
         (main, "vvalidate", "did you mean `reconcile validate`?"),
         (main, "chat", "did you mean `reconcile ask`?"),
+        (main, "rollback", "did you mean `git revert`?"),
         (main, "sing", "see `reconcile --help`"),
         (agent_main, "plan", "did you mean `reconcile --dry-run --local`?"),
         (agent_main, "start", "did you mean `fleet-agent restart`?"),
