@@ -9,13 +9,16 @@ import pty
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pytest
 
+from agent.cli import main as agent_main
+from reconciler.cli import main
 from reconciler.cli.console import Console, Screen
 from reconciler.cli.progress import ProgressLine, asked_bar, progress_line
-from reconciler.console.edge import Exit, guarded, tell
+from reconciler.console.edge import Exit, tell
 from reconciler.core.observation import Observation
 from reconciler.core.plan import Plan
 from reconciler.loop import Pass
@@ -193,10 +196,17 @@ def test_the_bar_of_headers_is_as_long_as_what_was_read_and_goes_when_all_is() -
     assert asked_bar(4, 4) == ""
 
 
-def test_no_terminal_obeys_a_log_line_of_a_command_that_keeps_no_log() -> None:
+@pytest.mark.parametrize(
+    ("program", "words"), [(main, "version"), (agent_main, "stop --all --state-dir none")]
+)
+def test_no_terminal_obeys_a_log_line_of_a_command_that_keeps_no_log(
+    program: Callable[[list[str]], int], words: str
+) -> None:
     """pytest's own handlers stand in the way of the one that is left then."""
-    guarded(lambda: Exit.OK, "reconcile")
-    said = logging.makeLogRecord({"msg": "model %s", "args": ("\x1b[31mred",)})
-
     assert logging.lastResort is not None
+    logging.lastResort.setFormatter(None)
+
+    assert program(words.split()) == Exit.OK
+
+    said = logging.makeLogRecord({"msg": "model %s", "args": ("\x1b[31mred",)})
     assert logging.lastResort.format(said) == "model \\x1b[31mred"
