@@ -124,7 +124,8 @@ class ModelSpec(Spec):
             min_length=1,
             max_length=4096,
             description="The projector of a model that sees or hears: a GGUF file, named as a"
-            " source is. llama.cpp loads it beside the model.",
+            " source is, or a bare name: the file beside a source elsewhere. llama.cpp loads it"
+            " beside the model.",
         ),
     ] = None
     mmproj_sha256: Annotated[
@@ -164,10 +165,10 @@ class Model(Resource):
         if spec.mmproj is None:
             return None
         own = ModelSpec(
-            source=spec.mmproj,
+            source=_beside(spec.source, spec.mmproj),
             sha256=spec.mmproj_sha256,
             format="gguf",
-            in_place=spec.in_place and is_on_node(spec.mmproj),
+            in_place=spec.in_place and is_on_node(_beside(spec.source, spec.mmproj)),
             source_secret_ref=spec.source_secret_ref,
         )
         metadata = self.metadata.model_copy(update={"name": projector_name(self.metadata.name)})
@@ -182,6 +183,20 @@ class Model(Resource):
         yield self, "spec.source", "spec.sha256"
         if self.projector is not None:
             yield self.projector, "spec.mmproj", "spec.mmprojSha256"
+
+
+def _beside(source: str, mmproj: str) -> str:
+    """A bare file name is that of a file beside the model, where this comes from elsewhere: of the
+    same hub's repository, or in the same folder."""
+    scheme, separator, rest = source.partition("://")
+    if "/" in mmproj or not separator:
+        return mmproj
+    if scheme == "hf":
+        path, at, revision = rest.partition("@")
+        return f"hf://{'/'.join(path.split('/')[:2])}/{mmproj}{at}{revision}"
+    if scheme in ("http", "https", "file"):
+        return f"{scheme}://{rest.rpartition('/')[0]}/{mmproj}"
+    return mmproj
 
 
 def is_on_node(source: str) -> bool:

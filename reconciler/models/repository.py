@@ -13,6 +13,8 @@ from reconciler.models.tree import shards_of
 
 def _check(source: str) -> str | None:
     parts = source.removesuffix("/").split("/")
+    if source.startswith("/"):
+        return f"an absolute path is not inside the repository: write file://{source}"
     if ".." in parts:
         return 'the path must stay inside the repository: no ".."'
     if "" in parts or "." in parts:

@@ -69,6 +69,8 @@ _ROWS = (
     # Guesses from the text itself, without a draft model: they take no memory to speak of.
     Allowed(("--spec-type",), r"none|ngram-(simple|map-k|map-k4v|mod|cache)"),
     Allowed(("--spec-draft-n-max",)),
+    Allowed(("--spec-draft-type-k", "-ctkd", "--cache-type-k-draft"), r"[a-z0-9_]{2,8}"),
+    Allowed(("--spec-draft-type-v", "-ctvd", "--cache-type-v-draft"), r"[a-z0-9_]{2,8}"),
     Allowed(("--spec-draft-n-min",)),
     Allowed(("--spec-draft-p-min",)),
     Allowed(("--spec-ngram-mod-n-min",)),
@@ -100,7 +102,6 @@ _FIELD_OF: Mapping[str, str] = {
     **_each("-m --model", "modelRef"),
     **_each("-mm --mmproj --no-mmproj-auto --no-mmproj", "spec.mmproj on the Model"),
     **_each("--mmproj-offload --no-mmproj-offload -mmdev --mmproj-device", "gpuLayers"),
-    **_each("--sleep-idle-seconds", "sleepIdle"),
     **_each("--cors-origins", "runtimeOptions.corsOrigins"),
     **_each("--models-max", "router.resident"),
     **_each("--models-dir --models-preset", "models"),
@@ -218,6 +219,7 @@ def _refusal(flag: str) -> str:
 VARIABLES = re.compile(
     r"GGML_(CUDA|HIP|VK|SYCL|METAL|CPU|OPENCL|CANN|SCHED)_[A-Z0-9_]+"
     r"|OMP_(PROC_BIND|PLACES|DYNAMIC)|CUDA_(VISIBLE_DEVICES|DEVICE_ORDER)"
+    r"|NVIDIA_(VISIBLE_DEVICES|DRIVER_CAPABILITIES)"
     r"|(HIP|ROCR)_VISIBLE_DEVICES|HSA_OVERRIDE_GFX_VERSION|ONEAPI_DEVICE_SELECTOR"
     r"|ZES_ENABLE_SYSMAN|TZ|LANG|LC_ALL"
 )

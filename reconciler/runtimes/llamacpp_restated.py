@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from reconciler.api.quantity import format_bytes, format_duration
 from reconciler.runtimes.restated import Restated, table_of
 
 _ATTENTION = {"": True, "on": True, "1": True, "off": False, "0": False, "auto": "auto"}
@@ -12,8 +13,13 @@ def _layers(text: str) -> int | None:
     return None if text in ("all", "auto", "-1") else int(text)
 
 
-def _mebibytes(text: str) -> int:
-    return int(text) * 2**20
+def _mebibytes(text: str) -> str:
+    return format_bytes(int(text) * 2**20)
+
+
+def _idle(text: str) -> str | None:
+    """Never is what a field that is not there means."""
+    return format_duration(int(text)) if int(text) > 0 else None
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -30,6 +36,7 @@ _FIELDS = (
     Restated(_names("-b --batch-size"), "batchSize", int),
     Restated(_names("-ub --ubatch-size"), "uBatchSize", int),
     Restated(_names("-cram --cache-ram"), "promptCache", _mebibytes),
+    Restated(("--sleep-idle-seconds",), "sleepIdle", _idle),
     Restated(("--jinja",), "jinja", value=True),
     Restated(("--no-jinja",), "jinja", value=False),
     Restated(("--port",), "endpoint.port", int),

@@ -35,10 +35,10 @@ def table_of(rows: tuple[Restated, ...]) -> Table:
     return {name: row for row in rows for name in row.names}
 
 
-def taken_out(args: tuple[str, ...], table: Table) -> tuple[tuple[str, ...], tuple[Hit, ...]]:
-    """The arguments without those that the table knows, and these. One whose value cannot be read
-    stays, and is refused with the others."""
-    left: list[str] = []
+def taken_out(args: tuple[str, ...], table: Table) -> tuple[tuple[int, ...], tuple[Hit, ...]]:
+    """The positions of the arguments that the table does not know, and those that it does. One
+    whose value cannot be read stays, and is refused with the others."""
+    left: list[int] = []
     hits: list[Hit] = []
     position = 0
     while position < len(args):
@@ -53,7 +53,7 @@ def taken_out(args: tuple[str, ...], table: Table) -> tuple[tuple[str, ...], tup
         if hit:
             hits.append(hit)
         else:
-            left += args[position : position + words]
+            left += range(position, position + words)
         position += words
     return tuple(left), tuple(hits)
 

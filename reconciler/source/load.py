@@ -185,9 +185,13 @@ def _load(
         check_source=check_source,
         hosts_of=_hosts_of(),
     )
-    declared, restated = cache.settled(declared)
+    declared, settled = cache.settled(declared)
     objects = dict(declared.objects)
-    findings = (*_own_findings(files, origins), *restated, *check_all(declared))
+    findings = (
+        *_own_findings(files, origins),
+        *(finding for each in settled.values() for finding in each.findings),
+        *(settled[f.ref].placed(f) if f.ref in settled else f for f in check_all(declared)),
+    )
     bad_sources = {f.ref for f in findings if f.rule == "SourceInvalid"}
     models = read_model_files(checkout, objects, bad_sources, cache.headers, origins)
     standing = Fleet(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import ObjectRef
@@ -19,8 +22,24 @@ from reconciler.source.validators import validator
 if TYPE_CHECKING:
     from reconciler.runtimes.runtime import Runtime
 
-Made = tuple[InferenceService, tuple[Finding, ...]]
 _Content = dict[str, Any]
+_ARGUMENT = re.compile(r"(.*\.extraArgs)\[([0-9]+)\]")
+
+
+class Made(NamedTuple):
+    """`positions` says of each list of extraArgs where those that are left stood."""
+
+    service: InferenceService
+    findings: tuple[Finding, ...] = ()
+    positions: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+
+    def placed(self, finding: Finding) -> Finding:
+        """A finding about an argument that is left, where its author wrote it."""
+        of_argument = _ARGUMENT.fullmatch(finding.field)
+        if not of_argument or of_argument[1] not in self.positions:
+            return finding
+        position = self.positions[of_argument[1]][int(of_argument[2])]
+        return replace(finding, field=f"{of_argument[1]}[{position}]")
 
 
 @dataclass(slots=True)
@@ -29,8 +48,10 @@ class Settled:
 
     _made: Memo[ObjectRef, Made] = field(default_factory=Memo)
 
-    def __call__(self, declared: DeclaredObjects) -> tuple[DeclaredObjects, list[Finding]]:
-        """The same objects without arguments that say what fields say, and what to say of each."""
+    def __call__(
+        self, declared: DeclaredObjects
+    ) -> tuple[DeclaredObjects, Mapping[ObjectRef, Made]]:
+        """The same objects without arguments that say what fields say, and what was made anew."""
         made: dict[ObjectRef, Made] = {}
         for service in declared.services:
             if not _has_args(service):
@@ -43,10 +64,9 @@ class Settled:
                 )
         self._made.keep(made)
         if not made:
-            return declared, []
-        objects = {**declared.objects, **{ref: service for ref, (service, _) in made.items()}}
-        findings = [finding for _, findings in made.values() for finding in findings]
-        return replace(declared, objects=objects), findings
+            return declared, made
+        objects = {**declared.objects, **{ref: each.service for ref, each in made.items()}}
+        return replace(declared, objects=objects), made
 
 
 def _has_args(service: InferenceService) -> bool:
@@ -56,28 +76,26 @@ def _has_args(service: InferenceService) -> bool:
 
 def _settled(service: InferenceService, row: Runtime) -> Made:
     content = service.model_dump(by_alias=True, mode="json", exclude_unset=True)
+    bare = copy.deepcopy(content)
     findings: list[Finding] = []
     written: dict[str, str] = {}
-    for at, part in _parts(content):
-        left, hits = taken_out(tuple(part.get("extraArgs", ())), row.restated)
+    positions: dict[str, tuple[int, ...]] = {}
+    for (at, part), (_, its) in zip(_parts(content), _parts(bare), strict=True):
+        args = tuple(part.get("extraArgs", ()))
+        left, hits = taken_out(args, row.restated)
         if hits:
-            part["extraArgs"] = list(left)
+            part["extraArgs"] = its["extraArgs"] = [args[position] for position in left]
+            positions[f"{at}.extraArgs"] = left
         for hit in hits:
             findings += _put(service.ref, at, part, hit, written)
     if not findings:
-        return service, ()
+        return Made(service)
     check = validator("InferenceService")
-    if not check.is_valid(content):
-        return _without(service, row), tuple(_wrong(service.ref, content, written))
-    return InferenceService.model_validate(content), tuple(findings)
-
-
-def _without(service: InferenceService, row: Runtime) -> InferenceService:
-    """The service without the arguments that its fields cannot say: they are reported already."""
-    content = service.model_dump(by_alias=True, mode="json", exclude_unset=True)
-    for _, part in _parts(content):
-        part["extraArgs"], _ = taken_out(tuple(part.get("extraArgs", ())), row.restated)
-    return InferenceService.model_validate(content)
+    if check.is_valid(content):
+        return Made(InferenceService.model_validate(content), tuple(findings), positions)
+    # What its fields cannot say is reported, and is no argument either.
+    wrong = tuple(_wrong(service.ref, content, written))
+    return Made(InferenceService.model_validate(bare), wrong, positions)
 
 
 def _parts(content: _Content) -> Iterator[tuple[str, _Content]]:

@@ -13,6 +13,7 @@ import pytest
 
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import ObjectRef
+from reconciler.api.model import Model
 from reconciler.llmkube.translate import TABLES
 from reconciler.source.load import Loaded
 from tests.support.fleets import document, load_texts, model, node, service
@@ -263,6 +264,9 @@ def test_a_service_that_takes_from_its_model_is_the_same_object_again() -> None:
             {"runtimeOptions": {"loadMode": "none", "embeddings": True}},
         ),
         (["--ctx-size", "4096"], {"contextSize": 4096}, {"contextSize": 4096}),
+        (["--cache-ram", "1024"], {"promptCache": "1Gi"}, {"promptCache": "1Gi"}),
+        (["--sleep-idle-seconds", "600"], {}, {"sleepIdle": "10m"}),
+        (["--sleep-idle-seconds", "-1"], {}, {}),
         (["--metrics", "-t", "8", "--alias", "other", "--host", "::"], {}, {}),
     ],
 )
@@ -295,3 +299,33 @@ def test_an_argument_that_no_field_can_say_is_an_error_at_its_line(
     assert problem.rule == "ForbiddenFlag"
     assert problem.field == "spec.extraArgs[0]"
     assert message in problem.message
+
+
+def test_an_argument_that_is_refused_stands_where_it_is_written() -> None:
+    (problem,) = loaded(
+        {"extraArgs": ["--metrics", "-c", "4096", "--temp", "1", "--rpc", "x"]}
+    ).errors
+
+    assert problem.field == "spec.extraArgs[5]"
+
+
+@pytest.mark.parametrize(
+    ("source", "mmproj", "where"),
+    [
+        ("hf://org/repo/q/a.gguf@v2", "mm.gguf", "hf://org/repo/mm.gguf@v2"),
+        ("hf://org/repo", "mm.gguf", "hf://org/repo/mm.gguf"),
+        ("https://models.test/x/a.gguf", "mm.gguf", "https://models.test/x/mm.gguf"),
+        ("/models/a.gguf", "mm.gguf", "file:///models/mm.gguf"),
+        ("hf://org/repo/a.gguf", "mine/mm.gguf", "mine/mm.gguf"),
+        ("weights/a.gguf", "mm.gguf", "mm.gguf"),
+    ],
+)
+def test_the_bare_name_of_a_projector_is_a_file_beside_its_model(
+    source: str, mmproj: str, where: str
+) -> None:
+    revision = load_texts(document("Model", "gemma", {"source": source, "mmproj": mmproj}))
+    made = revision.standing.get(Model, ObjectRef("Model", "default", "gemma"))
+
+    assert made is not None
+    assert made.projector is not None
+    assert made.projector.spec.source == where

@@ -490,6 +490,8 @@ _SAMPLES = {
     "--dry-sequence-breaker": "none",
     "--reasoning-effort": "low",
     "--spec-type": "ngram-simple",
+    "--spec-draft-type-k": "f16",
+    "--spec-draft-type-v": "f16",
 }
 
 
