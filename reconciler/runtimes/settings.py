@@ -125,6 +125,11 @@ _PARTS: Mapping[str, Callable[[InferenceServiceSpec], dict[str, Any]]] = {
     "autoscaling": lambda spec: {
         "autoscaling": spec.autoscaling and spec.autoscaling.model_dump(mode="json", by_alias=True)
     },
+    "command": lambda spec: {"command": [*spec.command]},
+    "tolerations": lambda spec: {"tolerations": [*spec.tolerations]},
+    "topologySpreadConstraints": lambda spec: {
+        "topologySpreadConstraints": [*spec.topology_spread_constraints]
+    },
     "probeOverrides": lambda spec: {
         "probeOverrides": spec.probe_overrides.model_dump(mode="json", exclude_none=True)
     },

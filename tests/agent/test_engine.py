@@ -32,7 +32,12 @@ from tests.support.wait import wait_for
 
 LLAMA = RUNTIMES["llama-server"]
 SETTLED = {"embedded": "serving until SIGTERM", "binary": "listening on"}  # handles signals
-NOT_IN_THE_WHEEL = {"--top-n-sigma", "--top-nsigma"}
+NOT_IN_THE_WHEEL = {
+    *("--top-n-sigma", "--top-nsigma", "--dry-sequence-breaker", "--tags", "--reasoning-effort"),
+    *("--reasoning-preserve", "--no-reasoning-preserve"),
+    *(name for name in ALLOWED if name.startswith("--spec-")),
+    *("-ctkd", "--cache-type-k-draft", "-ctvd", "--cache-type-v-draft"),
+}
 
 
 # --- finding one

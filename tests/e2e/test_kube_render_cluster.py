@@ -121,7 +121,7 @@ def test_kubeconform_with_these_schemas_refuses_a_field_that_is_not_there(
 def nodes_with_devices(cluster: Cluster, case: Path) -> Iterator[None]:
     """A node that has everything that cases ask for, and the volumes of a case's claims."""
     labels = {"flexinfer.ai/gpu.vendor": "NVIDIA", "gpu": "h100"}
-    resources = {"nvidia.com/gpu": "8", "amd.com/gpu": "8"}
+    resources = {"nvidia.com/gpu": "8", "amd.com/gpu": "8", "ephemeral-storage": "100Gi"}
     cluster.apply(PRIORITY)
     cluster.add_node("node-7", labels, memory="512Gi", **resources)
     namespace = f"ready-{case.parent.name}"

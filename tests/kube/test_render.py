@@ -222,7 +222,8 @@ def test_a_deployment_carries_what_its_pods_were_made_from(case: Path) -> None:
     assert json.loads(annotations[INPUTS_ANNOTATION]) == found.workload.inputs
     assert annotations[INPUTS_DIGEST_ANNOTATION] == found.workload.inputs_digest
     assert annotations[RENDER_DIGEST_ANNOTATION] == digest(made["spec"]["template"])
-    assert of_pods == {INPUTS_DIGEST_ANNOTATION: found.workload.process_digest}
+    stated = found.service.spec.pod_annotations
+    assert of_pods == {**stated, INPUTS_DIGEST_ANNOTATION: found.workload.process_digest}
 
 
 def _of_case(case: Path) -> tuple[Manifest, ...]:
