@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field
 
 from reconciler.api.fleetnode import Fraction
 from reconciler.api.meta import Name, Resource, Spec
+from reconciler.api.pod_parts import ResourceClaim
 from reconciler.api.quantity import Bytes
 from reconciler.api.vendors import Accelerator
 
@@ -32,6 +33,23 @@ class ModelGpu(Spec):
             " -1: all."
         ),
     ] = None
+    resource_name: Annotated[
+        Annotated[str, Field(pattern=r"^[A-Za-z0-9./_-]{1,253}$")] | None,
+        Field(
+            description="Resource by which pods ask for these devices. Unset: that of their vendor,"
+            " such as nvidia.com/gpu."
+        ),
+    ] = None
+    toleration_key: Annotated[
+        str | None, Field(description="Key of a taint that pods of its services tolerate.")
+    ] = None
+    resource_claims: Annotated[
+        tuple[ResourceClaim, ...],
+        Field(
+            max_length=16,
+            description="Claims of devices (DRA) of its services, where these state none.",
+        ),
+    ] = ()
 
 
 class ModelHardware(Spec):

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from reconciler.api.field import POD, Purpose
 from reconciler.api.meta import Name, Spec
@@ -11,6 +11,84 @@ from reconciler.api.meta import Name, Spec
 STATED_POD = Purpose(POD, pods_only=True, noted_unstated=False)
 
 KubernetesPart = dict[str, Any]  # checked by the API server, by a dry run before the plan
+
+# The parts that are read here, beside being handed on, have the shape that is read.
+_ANY = {"type": "object", "additionalProperties": True}
+_AS_THERE = {"description": "As Kubernetes has it."}
+_GROUP = {"type": "integer", "minimum": 1, **_AS_THERE}
+_TERM = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "matchExpressions": {"type": "array", "items": _ANY, **_AS_THERE},
+        "matchFields": {"type": "array", "items": _ANY, **_AS_THERE},
+    },
+}
+_REQUIRED = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["nodeSelectorTerms"],
+    "properties": {
+        "nodeSelectorTerms": {"type": "array", "minItems": 1, "items": _TERM, **_AS_THERE}
+    },
+    **_AS_THERE,
+}
+_NODE_AFFINITY = {
+    "type": "object",
+    "additionalProperties": True,
+    "properties": {"requiredDuringSchedulingIgnoredDuringExecution": _REQUIRED},
+    **_AS_THERE,
+}
+Affinity = Annotated[
+    KubernetesPart,
+    WithJsonSchema(
+        {
+            "type": "object",
+            "additionalProperties": True,
+            "properties": {"nodeAffinity": _NODE_AFFINITY},
+        }
+    ),
+]
+PodSecurity = Annotated[
+    KubernetesPart,
+    WithJsonSchema(
+        {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {
+                "fsGroup": _GROUP,
+                "fsGroupChangePolicy": {
+                    "type": "string",
+                    "enum": ["Always", "OnRootMismatch"],
+                    **_AS_THERE,
+                },
+                "runAsGroup": _GROUP,
+                "runAsNonRoot": {"type": "boolean", "enum": [True], **_AS_THERE},
+                "runAsUser": _GROUP,
+                "supplementalGroups": {
+                    "type": "array",
+                    "items": _GROUP,
+                    "maxItems": 32,
+                    **_AS_THERE,
+                },
+            },
+        }
+    ),
+]
+ResourceClaim = Annotated[
+    KubernetesPart,
+    WithJsonSchema(
+        {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["name"],
+            "properties": {
+                name: {"type": "string", **_AS_THERE}
+                for name in ("name", "resourceClaimName", "resourceClaimTemplateName")
+            },
+        }
+    ),
+]
 
 
 class ProbeOverrides(Spec):
@@ -43,7 +121,7 @@ class PodFields(Spec):
         Field(max_length=64, description="Taints of nodes that its pods tolerate."),
     ] = ()
     affinity: Annotated[
-        KubernetesPart,
+        Affinity,
         STATED_POD,
         Field(
             description="Affinity of its pods. What it requires of nodes holds beside what its"
@@ -74,6 +152,23 @@ class PodFields(Spec):
     pod_annotations: Annotated[
         dict[str, str], STATED_POD, Field(description="More annotations of its pods.")
     ] = Field(default_factory=dict)
+    pod_security_context: Annotated[
+        PodSecurity,
+        STATED_POD,
+        Field(
+            description="Users and groups of its pods, such as the group that may open a device."
+            " Unset: 65532 for all. What would give a pod more rights is not taken."
+        ),
+    ] = Field(default_factory=dict)
+    resource_claims: Annotated[
+        tuple[ResourceClaim, ...],
+        STATED_POD,
+        Field(
+            max_length=16,
+            description="Claims of devices (DRA) that the engine uses, in place of a number of"
+            " them.",
+        ),
+    ] = ()
     command: Annotated[
         tuple[str, ...],
         STATED_POD,

@@ -49,4 +49,24 @@ def _update(spec: InferenceServiceSpec, gpus: tuple[ModelGpu, ...]) -> dict[str,
         update["gpu_layers"] = 0
     elif spec.gpu_layers is None and layers is not None and layers >= 0:
         update["gpu_layers"] = layers
+    return update | _of_pods(spec, gpus, most or spec.devices)
+
+
+def _of_pods(
+    spec: InferenceServiceSpec, gpus: tuple[ModelGpu, ...], devices: int
+) -> dict[str, Any]:
+    """By what name its pods ask for them, and what they tolerate."""
+    update: dict[str, Any] = {}
+    name = next((gpu.resource_name for gpu in gpus if gpu.resource_name), None)
+    stated = spec.resources
+    if name and name not in {*stated.limits, *stated.requests}:
+        limits = {**stated.limits, name: devices}
+        update["resources"] = stated.model_copy(update={"limits": limits})
+    keys = sorted({gpu.toleration_key for gpu in gpus if gpu.toleration_key})
+    if keys:
+        more = ({"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in keys)
+        update["tolerations"] = (*spec.tolerations, *more)
+    claims = [claim for gpu in gpus for claim in gpu.resource_claims]
+    if claims and not spec.resource_claims:
+        update["resource_claims"] = tuple(claims)
     return update

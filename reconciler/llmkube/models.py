@@ -21,7 +21,6 @@ from reconciler.llmkube.field import (
 _ACCELERATORS: Mapping[str, str] = {"nvidia": "cuda", "amd": "rocm", "intel": "intel"}
 _ACCELERATOR = "spec.hardware.accelerator"
 _FETCHING = "nothing is asked for what fetches a model: it needs tens of megabytes"
-_CLAIMS = "no claim is made; resources.requests of the service asks for devices by their name"
 
 
 FIELDS: tuple[LlmkubeField, ...] = (
@@ -55,17 +54,6 @@ FIELDS: tuple[LlmkubeField, ...] = (
         AMOUNT,
         "what it takes is worked out from the header, and what a device has is its FleetNode's",
     ),
-    lost(
-        "spec.hardware.gpu.resourceName",
-        TEXT,
-        "write it under resources.limits of the service, with the number",
-    ),
-    lost(
-        "spec.hardware.gpu.tolerationKey",
-        TEXT,
-        "write a toleration under tolerations of the service",
-    ),
-    lost("spec.hardware.gpu.resourceClaims", LIST, _CLAIMS, []),
     lost(
         "spec.hardware.gpu.sharding.strategy",
         one_of("layer", "tensor", "row", "pipeline", "none"),

@@ -175,7 +175,6 @@ FIELDS: tuple[LlmkubeField, ...] = (
     lost("spec.args", TEXTS, "extraArgs adds arguments to those of the fields", []),
     lost("spec.extraVolumes", LIST, "no volume but the model's own is mounted", []),
     lost("spec.extraVolumeMounts", LIST, "no volume but the model's own is mounted", []),
-    lost("spec.podSecurityContext", ANY, "pods run as 65532, without rights", {}),
     lost("spec.securityContext", ANY, "containers run without rights, on a read-only root", {}),
     # llama.cpp
     _flag("spec.reasoningBudget", "--reasoning-budget", INTEGER),

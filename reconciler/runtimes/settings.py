@@ -126,6 +126,7 @@ _PARTS: Mapping[str, Callable[[InferenceServiceSpec], dict[str, Any]]] = {
         "autoscaling": spec.autoscaling and spec.autoscaling.model_dump(mode="json", by_alias=True)
     },
     "command": lambda spec: {"command": [*spec.command]},
+    "resourceClaims": lambda spec: {"resourceClaims": [*spec.resource_claims]},
     "tolerations": lambda spec: {"tolerations": [*spec.tolerations]},
     "topologySpreadConstraints": lambda spec: {
         "topologySpreadConstraints": [*spec.topology_spread_constraints]

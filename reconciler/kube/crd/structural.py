@@ -58,7 +58,7 @@ def _inside(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Schema
         made["properties"] = {k: structural(v, definitions) for k, v in properties.items()}
     elif isinstance(schema.get("additionalProperties"), Mapping):
         made["additionalProperties"] = structural(schema["additionalProperties"], definitions)
-    elif schema.get("additionalProperties") is True:
+    if schema.get("additionalProperties") is True:
         made["x-kubernetes-preserve-unknown-fields"] = True
     return made
 

@@ -134,6 +134,7 @@ def every_pod(subject: Subject) -> dict[str, Any]:
             "fsGroup": 65532,
             "fsGroupChangePolicy": "OnRootMismatch",
             "seccompProfile": {"type": "RuntimeDefault"},
+            **subject.placed.service.spec.pod_security_context,
         },
     }
 

@@ -103,6 +103,8 @@ def _template(subject: Subject) -> dict[str, Any]:
         "containers": [engine(subject)],
         "volumes": volumes(subject),
     }
+    if spec.resource_claims:
+        made["resourceClaims"] = [*spec.resource_claims]
     if spec.priority_class_name:
         made["priorityClassName"] = spec.priority_class_name
     elif spec.priority != "normal":

@@ -27,13 +27,17 @@ def resources(subject: Subject) -> dict[str, Any]:
     if "memory" not in requests and (memory := _memory(subject)):
         requests["memory"] = _at_most(memory, limits.get("memory"))
     amounts = {"requests": requests, "limits": limits}
-    return {part: dict(sorted(values.items())) for part, values in amounts.items() if values}
+    made = {part: dict(sorted(values.items())) for part, values in amounts.items() if values}
+    claims = subject.placed.service.spec.resource_claims
+    return made | ({"claims": [{"name": claim["name"]} for claim in claims]} if claims else {})
 
 
 def device_name(subject: Subject) -> str | None:
     """The resource by which its pods request devices; None if they request none."""
     workload = subject.placed.workload
     if not workload.devices or workload.pool is None:
+        return None
+    if subject.placed.service.spec.resource_claims:
         return None
     return resource_of(workload.pool.accelerator)
 
