@@ -11,10 +11,12 @@ from reconciler.api.meta import ObjectRef, Resource
 from reconciler.api.model import Model, ModelGpu
 from reconciler.memo import Memo, Same
 
-Made = Memo[ObjectRef, InferenceService]
+FilledServices = Memo[ObjectRef, InferenceService]
 
 
-def with_model_gpus(objects: Mapping[ObjectRef, Resource], made: Made) -> dict[ObjectRef, Resource]:
+def with_model_gpus(
+    objects: Mapping[ObjectRef, Resource], made: FilledServices
+) -> dict[ObjectRef, Resource]:
     """The objects, each service with `devices` and `gpuLayers` of its Models where it states none.
     `made` is what came out before: of the same objects the same comes out again."""
     filled = dict(objects)
@@ -49,7 +51,8 @@ def _update(spec: InferenceServiceSpec, gpus: tuple[ModelGpu, ...]) -> dict[str,
         update["gpu_layers"] = 0
     elif spec.gpu_layers is None and layers is not None and layers >= 0:
         update["gpu_layers"] = layers
-    return update | _of_pods(spec, gpus, most or spec.devices)
+    wanted = spec.devices if most is None else most
+    return update | _of_pods(spec, gpus, update.get("devices", wanted))
 
 
 def _of_pods(
@@ -59,7 +62,7 @@ def _of_pods(
     update: dict[str, Any] = {}
     name = next((gpu.resource_name for gpu in gpus if gpu.resource_name), None)
     stated = spec.resources
-    if name and name not in {*stated.limits, *stated.requests}:
+    if name and devices and name not in {*stated.limits, *stated.requests}:
         limits = {**stated.limits, name: devices}
         update["resources"] = stated.model_copy(update={"limits": limits})
     keys = sorted({gpu.toleration_key for gpu in gpus if gpu.toleration_key})

@@ -99,11 +99,8 @@ def _added(args: Sequence[Any], words: tuple[str, ...]) -> tuple[object, object]
     for index, arg in enumerate(args):
         name, equals, value = str(arg).partition("=")
         if name == flag:
-            its = (
-                [value]
-                if equals
-                else [str(each) for each in args[index + 1 : index + 1 + len(values)]]
-            )
+            after = args[index + 1 : index + 1 + len(values)]
+            its = [value] if equals else map(str, after)
             return " ".join([flag, *values]), " ".join([flag, *its])
     return [*args, *words], None
 

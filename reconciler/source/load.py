@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from reconciler.api.meta import GROUP, ObjectRef, Resource
 from reconciler.api.problem import Counts, Finding, Problem, Severity
 from reconciler.fleet.fleet import Fleet, Origin
-from reconciler.fleet.model_gpus import Made, with_model_gpus
+from reconciler.fleet.model_gpus import FilledServices, with_model_gpus
 from reconciler.source.declared import DeclaredObjects
 from reconciler.source.files import (
     File,
@@ -92,7 +92,7 @@ class LoadCache:
 
     files: FileCache = field(default_factory=dict)
     headers: FactsByDigest = field(default_factory=FactsByDigest)
-    services: Made = field(default_factory=Made)
+    services: FilledServices = field(default_factory=FilledServices)
     settled: Settled = field(default_factory=Settled)
 
 

@@ -26,7 +26,7 @@ _Content = dict[str, Any]
 _ARGUMENT = re.compile(r"(.*\.extraArgs)\[([0-9]+)\]")
 
 
-class Made(NamedTuple):
+class SettledService(NamedTuple):
     """`positions` says of each list of extraArgs where those that are left stood."""
 
     service: InferenceService
@@ -46,13 +46,13 @@ class Made(NamedTuple):
 class Settled:
     """Keeps what came out: the same service gives the same again."""
 
-    _made: Memo[ObjectRef, Made] = field(default_factory=Memo)
+    _made: Memo[ObjectRef, SettledService] = field(default_factory=Memo)
 
     def __call__(
         self, declared: DeclaredObjects
-    ) -> tuple[DeclaredObjects, Mapping[ObjectRef, Made]]:
+    ) -> tuple[DeclaredObjects, Mapping[ObjectRef, SettledService]]:
         """The same objects without arguments that say what fields say, and what was made anew."""
-        made: dict[ObjectRef, Made] = {}
+        made: dict[ObjectRef, SettledService] = {}
         for service in declared.services:
             if not _has_args(service):
                 continue
@@ -74,7 +74,7 @@ def _has_args(service: InferenceService) -> bool:
     return bool(spec.extra_args or any(entry.extra_args for entry in spec.models or ()))
 
 
-def _settled(service: InferenceService, row: Runtime) -> Made:
+def _settled(service: InferenceService, row: Runtime) -> SettledService:
     content = service.model_dump(by_alias=True, mode="json", exclude_unset=True)
     bare = copy.deepcopy(content)
     findings: list[Finding] = []
@@ -89,13 +89,13 @@ def _settled(service: InferenceService, row: Runtime) -> Made:
         for hit in hits:
             findings += _put(service.ref, at, part, hit, written)
     if not findings:
-        return Made(service)
+        return SettledService(service)
     check = validator("InferenceService")
     if check.is_valid(content):
-        return Made(InferenceService.model_validate(content), tuple(findings), positions)
+        return SettledService(InferenceService.model_validate(content), tuple(findings), positions)
     # What its fields cannot say is reported, and is no argument either.
     wrong = tuple(_wrong(service.ref, content, written))
-    return Made(InferenceService.model_validate(bare), wrong, positions)
+    return SettledService(InferenceService.model_validate(bare), wrong, positions)
 
 
 def _parts(content: _Content) -> Iterator[tuple[str, _Content]]:
@@ -122,7 +122,8 @@ def _put(
         part[last] = hit.value
         written[f"{at}.{row.field}"] = where
     elif there not in (None, hit.value):
-        message = f"{hit.flag} says {hit.value}, and {row.field} says {there}; keep one of them"
+        says = "all" if hit.value is None else hit.value
+        message = f"{hit.flag} says {says}, and {row.field} says {there}; keep one of them"
         yield Finding("ForbiddenFlag", ref, where, message)
         return
     yield Finding("FieldAnswered", ref, where, f"{hit.flag} is the field {row.field} here")

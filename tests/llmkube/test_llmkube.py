@@ -225,6 +225,7 @@ def test_a_service_takes_from_its_model_what_it_leaves_open(
             {"resources": {"limits": {"kernel.org/dri": 1}}},
             {"resources": {"limits": {"kernel.org/dri": 1}}},
         ),
+        ({"resourceName": "kernel.org/dri", "count": 0}, {}, {"gpuLayers": 0}),
         (
             {"tolerationKey": "spot"},
             {"tolerations": [{"key": "a"}]},
@@ -337,6 +338,7 @@ def test_an_argument_that_a_field_says_is_that_field(
         (["-c", "4096"], {"contextSize": 8192}, "-c says 4096, and contextSize says 8192"),
         (["-c", "0"], {}, "contextSize: "),
         (["-c", "many"], {}, "-c has another value: set contextSize instead"),
+        (["-ngl", "all"], {"gpuLayers": 5}, "-ngl says all, and gpuLayers says 5"),
         (["-c"], {}, "-c has another value: set contextSize instead"),
         (["--cache-type-k", "turbo3"], {}, "cacheTypeK: "),
     ],
