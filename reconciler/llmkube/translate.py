@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -35,13 +34,11 @@ class Translated(NamedTuple):
 
 def translated(kind: str, content: Mapping[str, Any]) -> Translated | None:
     """The document in our fields; None: it has none of LLMKube's, as nearly every document."""
-    tree = _TREES.get(kind)
-    rows = list(_written(tree, content)) if tree else []
+    tree = _TREES.get(kind, {})
+    rows = list(_written(tree, content))
     if not rows:
         return None
-    left = copy.deepcopy(dict(content))
-    for row, _ in rows:
-        _take(left, row.path)
+    left = _without(tree, content)
     remarks: list[Remark] = []
     written: dict[str, str] = {}
     for row, value in rows:
@@ -115,23 +112,27 @@ def _get(content: Mapping[str, Any], path: str) -> Any:  # noqa: ANN401  # JSON
 
 
 def _set(content: dict[str, Any], path: str, value: object) -> None:
+    """Whatever contains it is copied: the document stays as it was written."""
     *parts, last = path.split(".")
     for name in parts:
-        content = content.setdefault(name, {})
+        content[name] = dict(content.get(name, {}))
+        content = content[name]
     content[last] = value
 
 
-def _take(content: dict[str, Any], path: str) -> None:
-    """Remove a field, and what contains nothing more without it."""
-    *parts, last = path.split(".")
-    way = [content]
-    for name in parts:
-        way.append(way[-1][name])
-    del way[-1][last]
-    for inside, name, below in reversed([*zip(way, parts, way[1:], strict=False)]):
-        if below or name == "spec":
-            return
-        del inside[name]
+def _without(tree: _Tree, content: Mapping[str, Any]) -> dict[str, Any]:
+    """A document without the fields of rows, and without what contains nothing more then."""
+    left: dict[str, Any] = {}
+    for name, value in content.items():
+        below = tree.get(name)
+        if below is None or not isinstance(value, Mapping):
+            if not isinstance(below, LlmkubeField):
+                left[name] = value
+        elif not isinstance(below, LlmkubeField):
+            inner = _without(below, value)
+            if inner or not value or name == "spec":
+                left[name] = inner
+    return left
 
 
 def _tree(rows: tuple[LlmkubeField, ...]) -> _Tree:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -76,15 +75,14 @@ def _has_args(service: InferenceService) -> bool:
 
 def _settled(service: InferenceService, row: Runtime) -> SettledService:
     content = service.model_dump(by_alias=True, mode="json", exclude_unset=True)
-    bare = copy.deepcopy(content)
     findings: list[Finding] = []
     written: dict[str, str] = {}
     positions: dict[str, tuple[int, ...]] = {}
-    for (at, part), (_, its) in zip(_parts(content), _parts(bare), strict=True):
+    for at, part in _parts(content):
         args = tuple(part.get("extraArgs", ()))
         left, hits = taken_out(args, row.restated)
         if hits:
-            part["extraArgs"] = its["extraArgs"] = [args[position] for position in left]
+            part["extraArgs"] = [args[position] for position in left]
             positions[f"{at}.extraArgs"] = left
         for hit in hits:
             findings += _put(service.ref, at, part, hit, written)
@@ -95,6 +93,9 @@ def _settled(service: InferenceService, row: Runtime) -> SettledService:
         return SettledService(InferenceService.model_validate(content), tuple(findings), positions)
     # What its fields cannot say is reported, and is no argument either.
     wrong = tuple(_wrong(service.ref, content, written))
+    bare = service.model_dump(by_alias=True, mode="json", exclude_unset=True)
+    for (_, part), (_, its) in zip(_parts(bare), _parts(content), strict=True):
+        part["extraArgs"] = its.get("extraArgs", [])
     return SettledService(InferenceService.model_validate(bare), wrong, positions)
 
 
