@@ -215,7 +215,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
         # The document of a model becomes another, and somebody needs it.
         Row("spare.yaml", _edited("spare.yaml", "kind: Model", "kind: FleetNode"), (), "Schema"),
         Row("orphan.yaml", _new("orphan", "spare"), ("no Model named",), "DanglingReference"),
-        Row("own.yaml", _new("own", extraArgs=["--port=1"]), ("not valid: ",), "ForbiddenFlag"),
+        Row("own.yaml", _new("own", extraArgs=["--rpc=a:1"]), ("not valid: ",), "ForbiddenFlag"),
     ),
     "what does not fit": (
         Row("huge.yaml", _new("huge", contextSize=4000000),
