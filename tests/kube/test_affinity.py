@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.api.nodelabels import NodeLabels, archs_of
-from reconciler.kube.render.affinity import INT4, Term, terms
+from reconciler.kube.render.affinity import INT4, Term, required, terms, with_stated
 from reconciler.placement.nodefit import CandidateNode, PodDemand, node_misfit
 from tests.support.fleets import model
 from tests.support.manifests import one_service, pool, template_of
@@ -90,3 +90,24 @@ def test_a_node_with_a_name_is_asked_for_by_that_alone() -> None:
 
     assert "metadata.name" in str(asked)
     assert "sm_89" not in str(asked)
+
+
+def test_what_a_service_requires_of_nodes_holds_beside_what_its_pool_does() -> None:
+    def term(*keys: str) -> dict[str, Any]:
+        return {"matchExpressions": [{"key": key, "operator": "Exists"} for key in keys]}
+
+    ours = required([term("a"), {"matchFields": [{"key": "metadata.name"}]}])
+    stated = {**required([term("x"), term("y")]), "podAffinity": {}}
+
+    made = with_stated(ours, stated)
+
+    rule = made["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert rule["nodeSelectorTerms"] == [
+        term("a", "x"),
+        term("a", "y"),
+        {**term("x"), "matchFields": [{"key": "metadata.name"}]},
+        {**term("y"), "matchFields": [{"key": "metadata.name"}]},
+    ]
+    assert made["podAffinity"] == {}
+    assert with_stated(ours, {}) is ours
+    assert with_stated(ours, {"podAffinity": {}})["nodeAffinity"] == ours["nodeAffinity"]
