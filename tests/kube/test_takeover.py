@@ -109,3 +109,45 @@ def test_a_backup_holds_all_and_is_private(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
     kinds = [document["kind"] for document in yaml.safe_load_all(path.read_text())]
     assert kinds == ["CustomResourceDefinition", "Model"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [  # as its definitions of 0.9.19 stored plain documents, with their defaults
+        (
+            "InferenceService",
+            {
+                "contextSize": 4096,
+                "disruption": {"protectStartup": True},
+                "endpoint": {"path": "/v1/chat/completions", "port": 8080, "type": "ClusterIP"},
+                "modelRef": "gemma",
+                "priority": "normal",
+                "replicas": 1,
+                "resources": {"cpu": "1", "memory": "1Gi"},
+                "rolloutPolicy": {"idleTimeoutSeconds": 300, "waitForIdle": True},
+                "runtime": "llamacpp",
+                "suspend": False,
+            },
+        ),
+        (
+            "Model",
+            {
+                "format": "gguf",
+                "hardware": {"accelerator": "cpu", "gpu": {"vendor": "nvidia", "count": 1}},
+                "quantization": "Q4_K_M",
+                "refreshPolicy": "IfNotPresent",
+                "resources": {"cpu": "1", "memory": "1Gi"},
+                "source": "https://models.test/gemma.gguf",
+            },
+        ),
+    ],
+)
+def test_a_take_over_loses_no_field_of_llmkubes_documents(kind: str, spec: dict[str, Any]) -> None:
+    stored = {
+        "apiVersion": f"{GROUP}/v1alpha1",
+        "kind": kind,
+        "metadata": {"name": "gemma", "namespace": "ai"},
+        "spec": spec,
+    }
+
+    assert list(misfits_of(stored)) == []
