@@ -95,7 +95,7 @@ def _stitch_service(definitions: dict[str, Any], runtimes: Mapping[str, Runtime]
     rows = sorted(runtimes.values(), key=lambda row: row.name)
     spec["properties"]["runtime"]["enum"] = names_of(rows)
     many = names_of(row for row in rows if row.serves_many)
-    rules = [_exclusion(many)]
+    rules = [_exclusion(many, names_of(row for row in rows if not row.needs_model))]
     for row in rows:
         name = options_name(row.name)
         options = _json_schema(row.options)
@@ -110,9 +110,12 @@ def _stitch_service(definitions: dict[str, Any], runtimes: Mapping[str, Runtime]
     spec["allOf"] = rules
 
 
-def _exclusion(many: list[str]) -> dict[str, Any]:
-    """A runtime that serves many needs models[] and no modelRef; any other, or none, vice versa."""
-    needs_one = {"required": ["modelRef"], "properties": {"models": False}}
+def _exclusion(many: list[str], free: list[str]) -> dict[str, Any]:
+    """A runtime that serves many needs models[] and no modelRef; any other, or none, vice versa.
+    Those that are `free` may have no modelRef either."""
+    needed = {"required": ["modelRef"]}
+    unless_free = {"if": _runtime_is(free), "else": needed} if free else needed
+    needs_one = {"properties": {"models": False}, **unless_free}
     if not many:
         return needs_one
     return {
@@ -134,7 +137,7 @@ def _stitch_node(definitions: dict[str, Any], runtimes: Mapping[str, Runtime]) -
     spec["oneOf"] = [{"required": ["agent"]}, {"required": ["kubernetes"]}]
     properties = spec["properties"]
     properties["runtimes"]["items"]["enum"] = names_of(runtimes.values())
-    one = (row for row in runtimes.values() if not row.serves_many)
+    one = (row for row in runtimes.values() if row.needs_model and not row.serves_many)
     properties["defaultRuntime"]["enum"] = names_of(one)
 
 

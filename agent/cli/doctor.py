@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
 
     from reconciler.runtimes import RUNTIMES, resolve
 
-    names = list(RUNTIMES)
+    names = [name for name, row in RUNTIMES.items() if row.engine.programs]
     if args.runtime:
         rows = {word: resolve(word) for word in args.runtime}
         if unknown := [word for word, row in rows.items() if row is None]:

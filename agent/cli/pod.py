@@ -46,7 +46,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     _add_lists(wait, "ready", "PATH", "what an engine will be given", required=True)
     companion = _add_action(actions, "companion", "readiness and drain of the engine beside it")
     add(companion, (STORE, *COMPANION))
-    _add_lists(companion, "name", "NAME", "a name that the engine answers for", required=True)
+    _add_lists(companion, "name", "NAME", "a name that the engine answers for")
     _add_lists(companion, "preload", "NAME", "what a router is to have up (default: the first)")
     _add_lists(companion, "ready", "NAME=PATH", "where a model of the engine is, for metrics")
     add(_add_action(actions, "bench", "measure the model of another pod, once"), BENCH)
@@ -187,7 +187,9 @@ def _run_companion(args: argparse.Namespace) -> int:
 
     _require(args, "runtime", "port")
     key_file = str(args.api_key_file) if args.api_key_file else None
-    engine = Engine.beside(args.runtime, args.port, tuple(args.name), key_file)
+    engine = Engine.beside(
+        args.runtime, args.port, tuple(args.name), key_file, probe_path=args.probe_path
+    )
     companion = Companion(
         engine,
         _teller("companion"),

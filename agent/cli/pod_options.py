@@ -73,6 +73,7 @@ WAIT = (Option("timeout", "how long (default: for ever)", "TIME", read=_seconds)
 COMPANION = (
     Option("runtime", "the engine's runtime", "NAME"),
     Option("port", "where the engine listens", "PORT", read=_port),
+    Option("probe-path", "what to ask whether it is ready (default: what its runtime has)", "PATH"),
     Option("listen", "where to answer", "[ADDRESS:]PORT", read=_address, fallback="9091"),
     Option("drain-timeout", "how long a drain may take", "TIME", read=_seconds, fallback="60s"),
     Option("settle", "how long a drain takes at least, while the endpoint is withdrawn", "TIME",

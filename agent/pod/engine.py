@@ -3,7 +3,7 @@ row."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agent.process import health, many
 from agent.process.health import HealthVerdict
@@ -40,16 +40,22 @@ class Engine:
         names: tuple[str, ...],
         key_file: str | None,
         host: str = _LOOPBACK,
+        probe_path: str | None = None,
     ) -> Engine:
         """The engine of a runtime, which should serve these names. Raises UsageError."""
         row = resolve(runtime)
         if row is None:
             raise UsageError(f"--runtime {runtime}: it is one of {', '.join(sorted(RUNTIMES))}")
+        if row.needs_model and not names:
+            raise UsageError(f"--name: {row.name} serves a model")
         service = _service(row, names)
+        probe = _probe(row, service, names)
         key = KeyPlace(row.key_variable or "", key_file) if key_file else None
         launch = Launch(
             ref=service.ref,
-            command=Command((), probe=_probe(row, service, names), key=key),
+            command=Command(
+                (), probe=replace(probe, path=probe_path) if probe_path else probe, key=key
+            ),
             inputs={},
             inputs_digest="",
             render_digest="",
@@ -86,7 +92,8 @@ class Engine:
 
 def _service(row: Runtime, names: tuple[str, ...]) -> InferenceService:
     """A service of that runtime with nothing but defaults: enough to know how to probe it."""
-    served = {"models": [{"name": n} for n in names]} if row.serves_many else {"modelRef": names[0]}
+    many = [{"name": n} for n in names]
+    served = {"models": many} if row.serves_many else {"modelRef": next(iter(names), None)}
     return InferenceService.model_validate(
         {
             "apiVersion": API_VERSION,
@@ -98,7 +105,7 @@ def _service(row: Runtime, names: tuple[str, ...]) -> InferenceService:
 
 
 def _probe(row: Runtime, service: InferenceService, names: tuple[str, ...]) -> Probe:
-    """No runtime's probe depends on more than the models' names."""
+    """No runtime's probe depends on more than the models' names, and on a path that is told."""
     form = min(row.formats)
     workload = Workload(
         ref=service.ref,

@@ -203,6 +203,20 @@ class InferenceServiceSpec(PodFields, ModelSettings):
         Purpose(PROCESS),
         Field(max_length=64, description="Environment variables of the engine."),
     ] = ()
+    args: Annotated[
+        tuple[str, ...],
+        Purpose(PROCESS),
+        Field(
+            max_length=64,
+            description="Arguments of the container, where the runtime is any program of an image."
+            " Unset: the image's own, unless command is stated.",
+        ),
+    ] = ()
+    container_port: Annotated[
+        Annotated[int, Field(ge=1, le=65535)] | None,
+        Purpose(PROCESS),
+        Field(description="Port that such a program listens on. Unset: the one of endpoint.port."),
+    ] = None
     devices: Annotated[
         int, Purpose(PROCESS), Field(ge=1, le=64, description="Devices (GPUs) that one of it uses.")
     ] = 1

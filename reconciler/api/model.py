@@ -13,7 +13,7 @@ from reconciler.api.pod_parts import ResourceClaim
 from reconciler.api.quantity import Bytes
 from reconciler.api.vendors import Accelerator
 
-Format = Literal["gguf", "mlx", "safetensors"]
+Format = Literal["gguf", "mlx", "safetensors", "custom"]
 _HASHED = re.compile(r"sha256-[0-9a-f]{12}")
 _SHA256 = r"^[0-9a-f]{64}$"
 
@@ -116,8 +116,9 @@ class ModelSpec(Spec):
     format: Annotated[
         Format | None,
         Field(
-            description="Format of the weights, which decides what can serve them. Unset: by the"
-            " name of the source."
+            description="Format of the weights, which decides what can serve them. custom: the"
+            " program of the service brings them, and nothing is fetched. Unset: by the name of the"
+            " source."
         ),
     ] = None
     files: Annotated[
@@ -196,8 +197,10 @@ class Model(Resource):
 
     @property
     def parts(self) -> Iterator[tuple["Model", str, str]]:
-        """All that has to come before it can be served: itself, and its projector. Each with the
-        fields that name its source and its digest."""
+        """All that has to come before it can be served: itself, and its projector; nothing of what
+        a program brings. Each with the fields that name its source and its digest."""
+        if self.format == "custom":
+            return
         yield self, "spec.source", "spec.sha256"
         if self.projector is not None:
             yield self.projector, "spec.mmproj", "spec.mmprojSha256"

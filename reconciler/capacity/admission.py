@@ -14,12 +14,12 @@ from reconciler.api.problem import Finding
 from reconciler.api.quantity import format_bytes, show_bytes
 from reconciler.capacity.estimates import Estimates
 from reconciler.capacity.ledger import Ledger
-from reconciler.capacity.pools import MemoryPool, budgeted, pools, settled
+from reconciler.capacity.pools import MemoryPool, budgeted, needs_of_stated, pools, settled
 from reconciler.capacity.remedies import Occupancy, refusal, shortfall
 from reconciler.capacity.smaller import Asked, ModelRequest, useful_context
 from reconciler.fleet.model_file import ModelFile, with_projectors
-from reconciler.fleet.workload import Workload
-from reconciler.memory import ModelFacts
+from reconciler.fleet.workload import PoolNeed, Workload
+from reconciler.memory import MemoryEstimate, ModelFacts
 from reconciler.runtimes.runtime import Runtime
 
 Facts = Mapping[ObjectRef, ModelFacts]
@@ -218,6 +218,9 @@ def _size(
     workload, runtime, node = candidate.workload, candidate.runtime, result.node
     known = budgeted(stated, candidate.service, tuple(candidate.models.values()))
     admitted = 0 if result.is_pool else len(result.admitted)
+    if runtime.stated_memory is not None:
+        made, needs = _as_stated(workload, runtime.stated_memory(workload.settings), known, result)
+        return Sized(candidate, replace(workload, memory=made, needs=needs), None, known, admitted)
     unknown = [m for m in workload.models if _lacks_facts(m, candidate, facts)]
     result.unknown |= {candidate.models[model.name].ref for model in unknown}
     if unknown:
@@ -238,6 +241,17 @@ def _size(
         result.warnings.append(Finding("MemoryUnknown", workload.ref, "spec", message))
     sized = replace(workload, memory=memory, needs=asked.needs_in(known))
     return Sized(candidate, sized, asked, known, admitted)
+
+
+def _as_stated(
+    workload: Workload, size: int | None, known: Sequence[MemoryPool], result: Admission
+) -> tuple[MemoryEstimate | None, tuple[PoolNeed, ...]]:
+    """The memory of a program of which nothing but its author's word is known."""
+    if size is None:
+        message = "what it takes is not known, and not checked: state runtimeOptions.memory"
+        result.warnings.append(Finding("MemoryUnknown", workload.ref, "spec", message))
+        return None, ()
+    return MemoryEstimate.stated(size), needs_of_stated(size, workload.devices, known)
 
 
 def _lacks_facts(model: ModelFile, candidate: Candidate, facts: Facts) -> bool:

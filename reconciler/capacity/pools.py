@@ -124,6 +124,15 @@ def needs(
     )
 
 
+def needs_of_stated(size: int, devices: int, known: Sequence[MemoryPool]) -> tuple[PoolNeed, ...]:
+    """What a process of a stated size takes: of its devices, in equal parts, else of the
+    machine."""
+    apart = [pool for pool in known if pool.name.startswith("device")][:devices]
+    taken = apart or [pool for pool in known if not pool.name.startswith("device")]
+    share = -(-size // max(len(apart), 1))
+    return tuple(PoolNeed(pool.name, share, pool.budget_bytes) for pool in taken)
+
+
 def _taken_at_once(pool: MemoryPool, settings: MemorySettings) -> int:
     return int((pool.total_bytes or 0) * (settings.device_fraction or 0))
 

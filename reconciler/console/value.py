@@ -61,6 +61,8 @@ def runtime(text: str) -> str:
     row = _row(text)
     if row.serves_many:
         raise ValueError(f"{text} serves many models, so a service has to name it itself")
+    if not row.engine.programs:
+        raise ValueError(f"{text} runs in pods, and on no machine")
     return row.name
 
 

@@ -67,6 +67,9 @@ class Command:
 
     Placeholders for the facts of a node that is not known yet: `{binary}`, `{port}`, `{store}` and
     `{threads}`.
+
+    `in_image`: the program is the one of its pod's image, or spec.command; argv are its arguments
+    alone, in Kubernetes' own words. `port` is where it listens, if not where it is told to.
     """
 
     argv: tuple[str, ...]
@@ -75,6 +78,8 @@ class Command:
     probe: Probe = Probe()
     links: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     key: KeyPlace | None = None  # None: it asks its clients for none
+    port: int | None = None
+    in_image: bool = False
 
     @property
     def digest(self) -> str:
@@ -87,4 +92,6 @@ class Command:
             parts["links"] = dict(self.links)
         if self.key is not None:
             parts["key"] = self.key.variable
+        if self.in_image:
+            parts |= {"port": self.port, "probe": self.probe.path}
         return digest(parts)

@@ -108,12 +108,6 @@ FIELDS: tuple[LlmkubeField, ...] = (
     lost("spec.endpoint.gateway.gatewayRef.name", TEXT, "write it in an HTTPRoute"),
     lost("spec.endpoint.gateway.gatewayRef.namespace", TEXT, "write it in an HTTPRoute"),
     answered("spec.endpoint.gateway.modelName", TEXT, "clients ask by the name of the Model"),
-    answered(
-        "spec.containerPort",
-        INTEGER,
-        "the engine listens where endpoint.port says, and the Service leads there",
-        8080,
-    ),
     answered("spec.bindAddress", TEXT, "pods listen on all addresses", "::", "0.0.0.0"),  # noqa: S104
     converted(
         "spec.mode",
@@ -170,9 +164,13 @@ FIELDS: tuple[LlmkubeField, ...] = (
         TEXT,
         "the FleetNode decides for its pool: `kubernetes.cache: claim:NAME`",
     ),
-    lost("spec.skipModelInit", BOOLEAN, "the model is fetched and verified", False),
+    lost(
+        "spec.skipModelInit",
+        BOOLEAN,
+        "a model is fetched and verified, unless its format is custom",
+        False,
+    ),
     # The container
-    lost("spec.args", TEXTS, "extraArgs adds arguments to those of the fields", []),
     lost("spec.extraVolumes", LIST, "no volume but the model's own is mounted", []),
     lost("spec.extraVolumeMounts", LIST, "no volume but the model's own is mounted", []),
     lost("spec.securityContext", ANY, "containers run without rights, on a read-only root", {}),

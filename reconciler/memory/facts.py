@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
+from reconciler.api.quantity import show_bytes
 from reconciler.memory.keys import FactValue
 
 # cache type -> (elements in a block, bytes of a block)
@@ -119,6 +120,22 @@ class MemoryEstimate:
     layer_bytes: tuple[int, ...] = ()
     unknown: tuple[str, ...] = ()
     projector_bytes: int = 0
+
+    @classmethod
+    def stated(cls, size: int) -> MemoryEstimate:
+        """What an author says of a program."""
+        line = f"memory  {show_bytes(size)}, as runtimeOptions.memory states"
+        return cls(
+            weights_bytes=0,
+            kv_bytes=0,
+            state_bytes=0,
+            logits_bytes=0,
+            compute_bytes=0,
+            overhead_bytes=size,
+            prompt_cache_bytes=0,
+            exact=True,
+            arithmetic=(line,),
+        )
 
     @property
     def total_bytes(self) -> int:

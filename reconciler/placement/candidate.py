@@ -36,7 +36,11 @@ def candidate(service: InferenceService, node: FleetNode, fleet: Fleet, facts: F
         ref=service.ref,
         node=node.metadata.name,
         runtime=runtime.name,
-        models=tuple(_model_file(service, name, fleet, facts) for name in service.model_names),
+        models=tuple(
+            _model_file(service, name, fleet, facts)
+            for name in service.model_names
+            if name not in models or any(models[name].parts)
+        ),
         settings=rendered,
         lifecycle=acted_on | _annotations(service),
         origin=fleet.origins[service.ref],

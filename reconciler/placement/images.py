@@ -52,8 +52,9 @@ def built_for(accelerator: str | None, models: Iterable[Model]) -> str:
 
 
 def program_of(runtime: Runtime) -> str:
-    """The server's program within the image; where no image is ours, its name on a node."""
-    return runtime.images.program if runtime.images else runtime.engine.programs[0]
+    """The server's program within the image; where no image is ours, its name on a node. Empty
+    where it has none."""
+    return runtime.images.program if runtime.images else next(iter(runtime.engine.programs), "")
 
 
 def own_image(policy: FleetSpec) -> str:

@@ -34,6 +34,9 @@ def misfit(service: InferenceService, node: FleetNode, fleet: Fleet) -> tuple[st
             f" add it to spec.runtimes of the FleetNode{or_there}"
         )
         return "NodeCapability", "spec.runtime", message
+    if node.spec.agent is not None and not runtime.engine.programs:
+        message = f"{runtime.name} runs in pods: {runtime.engine.install_hint}; {name} has an agent"
+        return "NodeCapability", "spec.runtime", message
     if why := _not_exposable(node, runtime):
         return "NodeCapability", "spec", why
     if node.spec.kubernetes is not None and (no := no_pods(service, node, runtime, fleet)):

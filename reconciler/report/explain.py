@@ -18,6 +18,7 @@ from reconciler.report.fields import pool_label
 from reconciler.report.flag_origins import argument_groups
 from reconciler.report.plan_json import ref_json
 from reconciler.report.terminal import hanging, printable
+from reconciler.runtimes import RUNTIMES
 
 _PARTS = (
     ("weightsBytes", "weights_bytes"),
@@ -36,6 +37,7 @@ NO_ORIGINS: Mapping[str, Sequence[str]] = MappingProxyType({})
 _INDENT = 6
 _PLACEHOLDERS = {  # what NodeFacts leaves open
     "binary": "the engine's program on the node",
+    "image": "what the image starts, or spec.command",
     "port": "the port that the node gives it",
     "store": "the node's model store",
     "threads": "the node's performance cores",
@@ -134,7 +136,9 @@ def _lines(explanation: Explanation) -> Iterator[str]:
     sized = explanation.sized
     if sized is None or sized.memory is None:
         yield "memory"
-        yield "  known once its model is on the node, or in the repository"
+        row = RUNTIMES.get(sized.runtime) if sized else None
+        until = "its model is on the node, or in the repository"
+        yield f"  known once {'its author states it' if row and row.stated_memory else until}"
     else:
         pools = [need.pool for need in sized.needs]
         yield "memory" + _certainty(sized.memory)
@@ -153,8 +157,9 @@ def _lines(explanation: Explanation) -> Iterator[str]:
 def _command_lines(command: Command) -> Iterator[str]:
     yield "command"
     yield from (f"  {name}={printable(shlex.quote(value))}" for name, value in command.env.items())
-    yield from (f"  {line}" for line in _argument_lines(command.argv))
-    names = [name for name in _PLACEHOLDERS if any(f"{{{name}}}" in w for w in command.argv)]
+    words = ("{image}", *command.argv) if command.in_image else command.argv
+    yield from (f"  {line}" for line in _argument_lines(words))
+    names = [name for name in _PLACEHOLDERS if any(f"{{{name}}}" in word for word in words)]
     yield from (f"  {{{name}}} is {_PLACEHOLDERS[name]}" for name in names)
     for name, text in command.files.items():
         yield f"  file {name}:"

@@ -15,16 +15,17 @@ if TYPE_CHECKING:
     RUNTIMES: Mapping[str, Runtime]
     DEFAULT_RUNTIME: str
 
-# File and program. The files take 0.2 s to import and `--help`, which lists the programs, has 0.15:
-# they are loaded when RUNTIMES or DEFAULT_RUNTIME is asked for.
+# File and program (none where it is in an image). The files take 0.2 s to import and `--help`,
+# which lists the programs, has 0.15: they are loaded when RUNTIMES or DEFAULT_RUNTIME is asked for.
 _ROWS = (
     ("llama_server", "llama-server"),  # the default
     ("llamacpp_router", "llama-server"),
     ("mlx_lm", "mlx_lm.server"),
     ("mlx_server", "mlx-server"),
     ("vllm", "vllm"),
+    ("custom", ""),
 )
-PROGRAMS = tuple(sorted({program for _, program in _ROWS}))
+PROGRAMS = tuple(sorted({program for _, program in _ROWS if program}))
 
 
 def resolve(name: str) -> Runtime | None:

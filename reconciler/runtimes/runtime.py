@@ -44,7 +44,8 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class EngineProgram:
-    """How a node finds the program: names on PATH, and what to tell a person who lacks it.
+    """How a node finds the program: names on PATH, and what to tell a person who lacks it. Without
+    names it is in an image, and no node has it.
 
     Its version is that of `package`, a Python distribution, or what it prints for --version.
     """
@@ -130,11 +131,13 @@ class Runtime:
     """One row of the table.
 
     `serves_many` decides the exclusion rule: a runtime that serves many requires `models[]` and
-    forbids `modelRef`; every other requires `modelRef` and forbids `models[]`.
+    forbids `modelRef`; every other requires `modelRef` and forbids `models[]`. `needs_model` False:
+    it may have no `modelRef` either.
 
     `fields` are the spec fields it renders from; a change of any other never restarts its process.
     `command` renders a Workload on a node; nothing in it may depend on another service.
-    `memory_settings` are the settings for the estimate, of one model.
+    `memory_settings` are the settings for the estimate, of one model. `stated_memory`, where a
+    runtime has it, is what the author of a service says in place of any estimate.
 
     `check_args` returns why extra arguments are refused, as (index, reason) pairs; `check_env` does
     it for one variable. `arguments` are the names of those that are not, `variables` a pattern of
@@ -188,4 +191,6 @@ class Runtime:
     key_variable: str | None = None
     timings: EngineTimings | None = None
     takes_projector: bool = False
+    needs_model: bool = True
+    stated_memory: Callable[[Mapping[str, Any]], int | None] | None = None
     aliases: tuple[str, ...] = ()

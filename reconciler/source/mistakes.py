@@ -113,6 +113,10 @@ def _is_exclusion(error: Violation) -> bool:
     return not {"then", "else"}.isdisjoint(path) and not _is_option(error)
 
 
+def _is_lacking(error: Violation) -> bool:
+    return error.keyword == "required" and _is_exclusion(error)
+
+
 def _is_option(error: Violation) -> bool:
     return error.path[:2] == ("spec", "runtimeOptions")
 
@@ -137,7 +141,7 @@ def _exclusion(
     texts = exclusion_texts(
         spec.get("runtime"),
         serves_many=serves_many,
-        has_right=right in spec or ("spec", right) in meant,
+        has_right=("spec", right) in meant or not any(map(_is_lacking, errors)),
         has_wrong=wrong in spec,
         many=many,
     )

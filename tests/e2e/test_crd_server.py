@@ -138,7 +138,7 @@ def test_fields_that_exclude_each_other_are_refused_in_our_words(server: Server)
                 assert f"spec: Invalid value: {mistakes[0].message}" in verdict.message
                 said.append(mistakes[0].message)
 
-    assert len(said) == 9
+    assert len(said) == 10
 
 
 def test_an_option_of_another_runtime_is_refused_in_our_words(server: Server) -> None:

@@ -66,6 +66,12 @@ EMBEDS = {"runtimeOptions": {"embeddings": True}}
         ({"model.yaml": model()}, {}, "its Model gemma has no sha256"),
         ({}, EMBEDS, "it writes no text"),
         ({}, {"contextSize": 256}, "it has contextSize 256, which holds no prompt of 128 tokens"),
+        ({}, {"runtime": "custom", "image": "a:1"}, "it writes no text"),
+        (
+            {"model.yaml": model(format="custom")},
+            {"runtime": "custom", "image": "a:1", "runtimeOptions": {"speaks": "chat"}},
+            "its program brings its own model",
+        ),
         (
             {},
             {"runtime": "llamacpp-router", "model": None, "models": [{"name": "gemma"}]},

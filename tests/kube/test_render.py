@@ -151,14 +151,13 @@ def test_there_is_one_port(case: Path) -> None:
     engine = engine_of(made)
     (exposed,) = engine["ports"]
 
+    (found,) = placed(desired_of((case / "fleet.yaml").read_text()), CLUSTER)
+    (companion,) = (c["args"] for c in init_containers(made) if c["name"] == "companion")
+
     assert port["targetPort"] == exposed["name"]
-    assert port["port"] == exposed["containerPort"]
-    words = [
-        engine["args"],
-        *(c["args"] for c in init_containers(made) if c["name"] == "companion"),
-    ]
-    for argv in words:
-        assert argv[argv.index("--port") + 1] == str(port["port"])
+    assert exposed["containerPort"] == (found.service.spec.container_port or port["port"])
+    for argv in (companion, *(() if "custom" in case.name else (engine["args"],))):
+        assert argv[argv.index("--port") + 1] == str(exposed["containerPort"])
     assert "hostPort" not in json.dumps(made)
 
 

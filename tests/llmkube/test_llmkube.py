@@ -44,12 +44,10 @@ _OF_ITS_OWN: Mapping[str, object] = {
 }
 # Said with an error, as nothing here would do what they ask for.
 _REFUSED = {
-    ("spec.runtime", "generic"),
     ("spec.runtime", "personaplex"),
     ("spec.runtime", "sglang"),
     ("spec.runtime", "tgi"),
     ("spec.runtime", "llamacpp-router"),  # it needs models
-    ("spec.format", "custom"),
     ("spec.format", "pytorch"),
     ("spec.ropeScaling.type", "longrope"),  # llama.cpp has no such word
 }

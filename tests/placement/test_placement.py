@@ -140,6 +140,14 @@ def test_a_service_listens_where_its_node_says(expose: str) -> None:
         ({"drain": True}, {}, {}, "NodeUnavailable"),
         ({"runtimes": ["mlx-server"]}, {}, {}, "NodeCapability"),
         ({}, {"format": "mlx"}, {}, "FormatMismatch"),
+        ({}, {"format": "custom"}, {}, "FormatMismatch"),
+        ({}, {}, {"runtime": "custom"}, "NodeCapability"),  # an agent's
+        (
+            {"agent": None, "kubernetes": {}},
+            {},
+            {"runtime": "custom"},
+            "NodeCapability",
+        ),  # no image
         ({}, {"hardware": {"accelerator": "metal"}}, {}, "NodeCapability"),
         ({}, {}, {"replicas": 2}, "PlacementNotStated"),
         ({"agent": {"expose": "open"}}, {}, {}, "NodeCapability"),

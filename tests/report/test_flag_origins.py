@@ -12,7 +12,7 @@ from reconciler.runtimes import RUNTIMES
 from reconciler.runtimes.runtime import NodeFacts
 from tests.support.engines import service, workload
 
-_ONE = [name for name, row in RUNTIMES.items() if not row.serves_many]
+_ONE = [name for name, row in RUNTIMES.items() if row.engine.programs and not row.serves_many]
 
 
 def origins(chat: InferenceService) -> dict[str, list[str]]:

@@ -114,6 +114,10 @@ EXCLUSION = [
     ({"runtime": "llamacpp-router", "modelRef": "a", "models": [{"name": "a"}]}, False),
     ({"runtime": "llamacpp-router"}, False),
     ({"runtime": "llamacpp-router", "models": []}, False),
+    ({"runtime": "custom"}, True),
+    ({"runtime": "generic", "modelRef": "a"}, True),
+    ({"runtime": "custom", "models": [{"name": "a"}]}, False),
+    ({"runtime": "custom", "modelRef": "a", "models": [{"name": "a"}]}, False),
 ]
 
 

@@ -91,7 +91,7 @@ def ours(manifests: tuple[Manifest, ...]) -> tuple[tuple[str, list[str]], ...]:
     return tuple(
         (c["command"][2], [word.replace("$$", "$") for word in c["args"]])
         for c in containers(manifests)
-        if c["command"][:2] == OURS
+        if c.get("command", [])[:2] == OURS
     )
 
 

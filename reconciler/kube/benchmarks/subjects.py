@@ -21,6 +21,7 @@ from reconciler.kube.render.labels import COMPONENT_LABEL, SERVER
 from reconciler.kube.render.placed import PlacedService
 from reconciler.kube.running.readiness import conditions_of
 from reconciler.runtimes import RUNTIMES
+from reconciler.runtimes.runtime import CHAT, COMPLETIONS
 
 _MOST_BUILD = 512  # characters, as a key takes them
 
@@ -66,7 +67,6 @@ def measurable(placed: PlacedService) -> MeasurableService | str:
     pool = workload.pool
     states_gpu = pool is not None and pool.accelerator not in (None, "cpu")
     settings: Mapping[str, Any] = workload.inputs["settings"]
-    model = workload.models[0]
     if stated is False:
         return "spec.benchmark.enabled is false"
     if workload.suspended:
@@ -75,6 +75,11 @@ def measurable(placed: PlacedService) -> MeasurableService | str:
         return f"its pool {placed.node.metadata.name} states no GPU"
     if RUNTIMES[workload.runtime].serves_many:
         return "the models of a router are not measured in a cluster"
+    if {CHAT, COMPLETIONS}.isdisjoint(RUNTIMES[workload.runtime].apis(workload.settings)):
+        return "it writes no text"
+    if not workload.models:
+        return "its program brings its own model, so that nothing says which bytes it serves"
+    model = workload.models[0]
     if model.sha256 is None:
         return f"its Model {model.name} has no sha256, so that nothing says which bytes it serves"
     if why := writes_nothing(settings, model.name):

@@ -91,7 +91,9 @@ def _object_schema(kind: str, runtimes: Mapping[str, Runtime]) -> Schema:
     spec, rules = definitions[f"{kind}Spec"], list[Schema]()
     if kind == "InferenceService":
         options = _options(spec.pop("allOf"), definitions)
-        rules += [*_exclusion(names_of(r for r in runtimes.values() if r.serves_many))]
+        rows = runtimes.values()
+        free = names_of(r for r in rows if not r.needs_model)
+        rules += [*_exclusion(names_of(r for r in rows if r.serves_many), free)]
         rules += [*_foreign_options(options)]
     elif kind == "FleetNode":
         spec.pop("oneOf")
@@ -121,12 +123,13 @@ _NODE_RULES: list[Schema] = [
 ]
 
 
-def _exclusion(many: list[str]) -> Iterator[Schema]:
+def _exclusion(many: list[str], free: list[str]) -> Iterator[Schema]:
     """One rule for each way in which modelRef and models[] can be wrong, each with its own message.
-    Without a runtime, one that serves a single model is assumed."""
+    Without a runtime, one that serves a single model is assumed. `free` may have no modelRef
+    either."""
     subjects = (
         (False, False, "!has(self.runtime)"),
-        (True, False, f"has(self.runtime) && !(self.runtime in {json.dumps(many)})"),
+        (True, False, f"has(self.runtime) && !(self.runtime in {json.dumps([*free, *many])})"),
         (True, True, f"has(self.runtime) && self.runtime in {json.dumps(many)}"),
     )
     for named, serves_many, subject in subjects:
@@ -141,6 +144,9 @@ def _exclusion(many: list[str]) -> Iterator[Schema]:
             )
             there = f"{_has(right, has_right)} && {_has(wrong, has_wrong)}"
             yield {"rule": f"!({subject} && {there})"} | _message(texts or "")
+    texts = exclusion_texts(_NAMED, serves_many=False, has_right=True, has_wrong=True, many=many)
+    subject = f"has(self.runtime) && self.runtime in {json.dumps(free)}"
+    yield {"rule": f"!({subject} && has(self.models))"} | _message(texts or "")
 
 
 _NAMED = "{runtime}"  # placeholder for the runtime's name, filled in by the server

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from posixpath import normpath
 from typing import Any
 
@@ -31,22 +31,30 @@ _TMP = {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108 - a volume of the pod'
 
 def engine(subject: Subject) -> dict[str, Any]:
     """The runtime's command as the container of a pod."""
-    command = subject.command
     # Libraries look up a home and a user name, and an unknown uid has neither.
-    env = {"HOME": WORKLOAD, "USER": "fleet", **command.env}
-    program = subject.placed.service.spec.command or command.argv[:1]
+    env = {"HOME": WORKLOAD, "USER": "fleet", **subject.command.env}
     return {
         "name": ENGINE,
         "image": subject.image,
-        "command": [escaped(word) for word in program],
-        "args": [escaped(word) for word in command.argv[1:]],
-        "workingDir": WORKLOAD,
+        **_started(subject),
         "env": variables(env),
-        "ports": [{"name": PORT_NAME, "containerPort": subject.port, "protocol": "TCP"}],
+        "ports": [{"name": PORT_NAME, "containerPort": subject.container_port, "protocol": "TCP"}],
         **_if_any("resources", resources(subject)),
         **probes(subject),
         "securityContext": _LOCKED,
         "volumeMounts": _mounts(subject),
+    }
+
+
+def _started(subject: Subject) -> dict[str, Any]:
+    """The program and its arguments. What is left out is the image's own."""
+    command, stated = subject.command, subject.placed.service.spec.command
+    if command.in_image:
+        return _if_any("command", list(stated)) | _if_any("args", list(command.argv))
+    return {
+        "command": [escaped(word) for word in stated or command.argv[:1]],
+        "args": [escaped(word) for word in command.argv[1:]],
+        "workingDir": WORKLOAD,
     }
 
 
@@ -64,7 +72,8 @@ def companion(subject: Subject) -> dict[str, Any]:
     workload = subject.placed.workload
     args = [
         *("--runtime", workload.runtime),
-        *("--port", str(subject.port)),
+        *("--port", str(subject.container_port)),
+        *_probed(subject),
         *("--listen", str(COMPANION_PORT)),
         *("--drain-timeout", f"{workload.drain_timeout_s:g}s"),
         *(word for model in workload.models for word in ("--name", model.name)),
@@ -85,6 +94,11 @@ def companion(subject: Subject) -> dict[str, Any]:
             "failureThreshold": 4,
         },
     }
+
+
+def _probed(subject: Subject) -> tuple[str, ...]:
+    """The path to ask, where no runtime knows it."""
+    return ("--probe-path", subject.command.probe.path) if subject.command.in_image else ()
 
 
 def _preloads(subject: Subject) -> tuple[str, ...]:
@@ -111,7 +125,11 @@ def own_program(
 
 
 def variables(env: Mapping[str, str]) -> list[dict[str, str]]:
-    return [{"name": name, "value": escaped(value)} for name, value in sorted(env.items())]
+    """The API server leaves out an empty value."""
+    return [
+        {"name": name, **({"value": escaped(value)} if value else {})}
+        for name, value in sorted(env.items())
+    ]
 
 
 def escaped(word: str) -> str:
@@ -175,5 +193,5 @@ def _of_models(path: str, folder: str) -> dict[str, Any]:
     return {"name": "models", "mountPath": path, "subPath": folder, "readOnly": True}
 
 
-def _if_any(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+def _if_any(name: str, values: Collection[Any]) -> dict[str, Any]:
     return {name: values} if values else {}

@@ -23,7 +23,7 @@ _ALL_CORES = "-1"  # llama.cpp counts them itself
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One service on its way to objects. `port` is the one of container, Service and endpoint."""
+    """One service on its way to objects. `port` is the one of Service and endpoint."""
 
     placed: PlacedService
     name: str
@@ -54,6 +54,10 @@ class Subject:
             own_image=own_image(placed.policy),
             cache=cache_of(placed.node),
         )
+
+    @property
+    def container_port(self) -> int:
+        return self.command.port or self.port
 
     @property
     def claim(self) -> str | None:
