@@ -172,6 +172,13 @@ def _flash_attention(text: str) -> object:
     return _member("llama_flash_attn_type", "LLAMA_FLASH_ATTN_TYPE_")(_FLASH[text])
 
 
+_EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps=CPU"
+
+
+def _experts_of(text: str) -> str:
+    return ",".join(rf"blk\.{layer}{_EXPERTS}" for layer in range(int(text)))
+
+
 _pooling = _member("llama_pooling_type", "LLAMA_POOLING_TYPE_")
 _cache_type = _member("ggml_type", "GGML_TYPE_")
 
@@ -204,6 +211,9 @@ _MODEL = (
     _value("--cache-type-v -ctv", "cache_type_v", _cache_type),
     _value("--flash-attn -fa", "flash_attn_type", _flash_attention),
     _value("--gpu-layers -ngl --n-gpu-layers", "n_gpu_layers", _layers),
+    _bare("--cpu-moe -cmoe", _set("tensor_buft_overrides", _fixed(_EXPERTS))),
+    _value("--n-cpu-moe -ncmoe", "tensor_buft_overrides", _experts_of),
+    *_switch("--kv-offload -kvo", "--no-kv-offload -nkvo", "no_kv_offload", inverted=True),
     _value("--split-mode -sm", "split_mode", _member("llama_split_mode", "LLAMA_SPLIT_MODE_")),
     _value("--batch-size -b", "n_batch", int),
     _value("--ubatch-size -ub", "n_ubatch", int),

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bench.memory.device import Device
 from reconciler.memory import MemorySettings
@@ -27,6 +28,7 @@ _PARTS = {
     "compute": re.compile(r"compute buffer size = *([0-9.]+) MiB"),
     "output": re.compile(r"output buffer size = *([0-9.]+) MiB"),
 }
+_EXPERTS_OF = r"blk\.{}\.ffn_(up|down|gate|gate_up)_(ch|)exps"
 _MISSING = re.compile(r"(?:missing tensor|tensor) '([^']+)'(?: not found|$|\n)")
 
 
@@ -78,6 +80,10 @@ class _ContextParams(ctypes.Structure):
         ("n_samplers", ctypes.c_size_t),
         ("ctx_other", ctypes.c_void_p),
     ]
+
+
+class _Override(ctypes.Structure):
+    _fields_ = [("pattern", ctypes.c_char_p), ("buffers", ctypes.c_void_p)]
 
 
 class _GgufParams(ctypes.Structure):
@@ -139,6 +145,7 @@ class Llama:
         self._base.gguf_init_from_file.restype = ctypes.c_void_p
         self._base.gguf_init_from_file.argtypes = (ctypes.c_char_p, _GgufParams)
         self._base.gguf_free.argtypes = (ctypes.c_void_p,)
+        self._base.ggml_backend_cpu_buffer_type.restype = ctypes.c_void_p
         self._lib.llama_log_set(self._callback, None)
         self._lib.llama_backend_init()
 
@@ -157,12 +164,18 @@ class Llama:
             self._lib.llama_model_free(model)
 
     @contextmanager
-    def loaded(self, path: Path, devices: Sequence[Device] = (), layers: int = 0) -> Iterator[int]:
-        """A model without its weights, with its last layers on devices. Raises LlamaError."""
+    def loaded(
+        self, path: Path, devices: Sequence[Device] = (), layers: int = 0, cpu_moe_layers: int = 0
+    ) -> Iterator[int]:
+        """A model without its weights, with its last layers on devices, but for the experts of the
+        first layers. Raises LlamaError."""
         self._log.clear()
         params = self._model_params()
         named = (ctypes.c_void_p * (len(devices) + 1))(*(device.pointer for device in devices))
         params.devices, params.n_gpu_layers = ctypes.addressof(named), layers
+        overrides = self._on_the_machine(_EXPERTS_OF.format(i) for i in range(cpu_moe_layers))
+        if cpu_moe_layers:
+            params.tensor_buft_overrides = ctypes.addressof(overrides)
         model = self._lib.llama_model_load_from_file(bytes(path), params)
         if not model:
             raise LlamaError(self._error())
@@ -190,7 +203,7 @@ class Llama:
         outputs = params.n_batch if told.embeddings else told.slots
         params.n_outputs_max = outputs
         params.embeddings, params.kv_unified = told.embeddings, told.kv_unified
-        params.swa_full = told.swa_full
+        params.swa_full, params.offload_kqv = told.swa_full, told.kv_offload
         params.flash_attn_type = int(told.flash_attention)
         params.type_k, params.type_v = (
             CACHE_TYPES[told.cache_type_k],
@@ -212,6 +225,12 @@ class Llama:
             found["compute"],
             pools,
         )
+
+    def _on_the_machine(self, patterns: Iterable[str]) -> Any:
+        """What --n-cpu-moe becomes: patterns, each with a type of buffers, and an empty one."""
+        buffers = self._base.ggml_backend_cpu_buffer_type()
+        pairs = [(pattern.encode(), buffers) for pattern in patterns]
+        return (_Override * (len(pairs) + 1))(*pairs)
 
     def device(self, name: str) -> Device:
         return Device(self._base, name)

@@ -3,6 +3,7 @@ say."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,13 +21,20 @@ from tests.support.llama_server import llama_server
 
 MIB = 2**20
 _DEVICES = 2
-# how many devices, and the share of the layers that is on them; None: all
-_PLACES: tuple[tuple[int, float | None], ...] = ((1, None), (1, 0.5), (1, 0.0), (2, None), (2, 0.5))
+# how many devices, the share of the layers that is on them (None: all), and the share of the
+# layers whose experts stay on the machine
+_PLACES: tuple[tuple[int, float | None, float], ...] = (
+    *((1, None, 0.0), (1, 0.5, 0.0), (1, 0.0, 0.0), (2, None, 0.0), (2, 0.5, 0.0)),
+    *((1, None, 1.0), (1, None, 0.5), (1, 0.5, 0.75), (2, None, 0.5)),
+)
 _SETTINGS: tuple[tuple[int, dict[str, Any]], ...] = (
     (8192, {}),
     (32768, {"cache_type_k": "q8_0", "cache_type_v": "q8_0", "slots": 4}),
     (8192, {"u_batch": 2048}),
     (4096, {"flash_attention": False}),
+    (8192, {"kv_offload": False}),
+    (4096, {"kv_offload": False, "flash_attention": False}),
+    (16384, {"kv_offload": False, "cache_type_k": "q8_0", "cache_type_v": "q8_0"}),
 )
 
 
@@ -42,9 +50,14 @@ class Placed:
 
     @property
     def group(self) -> str:
+        pool = "a device" if self.pool else "the machine"
+        experts = ["experts"] if self.settings.cpu_moe_layers else []
+        stays = experts if self.settings.kv_offload else [*experts, "the cache"]
+        if stays:
+            return f"{pool}, {' and '.join(stays)} on the machine"
         share = {None: "all", 0: "no"}.get(self.settings.gpu_layers, "half of the")
         devices = "a device" if self.settings.devices == 1 else f"{self.settings.devices} devices"
-        return f"{'a device' if self.pool else 'the machine'}, {share} layers on {devices}"
+        return f"{pool}, {share} layers on {devices}"
 
     @property
     def error(self) -> float:
@@ -63,15 +76,19 @@ def of_model(llama: Llama, folder: Path, model: Model) -> Iterator[Placed]:
     path = model_file(llama, folder, model)
     facts = read_path(path)
     devices = [llama.device(f"GPU{i}") for i in range(_DEVICES)]
-    for count, share in _PLACES:
+    for count, share, experts in _PLACES:
+        if experts and not facts.expert_bytes:
+            continue
+        stay = math.ceil(experts * facts.block_count)
         layers = None if share is None else int(share * facts.block_count)
         everywhere = facts.block_count + 1 if layers is None else layers
-        with llama.loaded(path, devices[:count], everywhere) as handle:
+        with llama.loaded(path, devices[:count], everywhere, stay) as handle:
             for context, changes in _SETTINGS:
                 settings = MemorySettings(
                     context=context,
                     gpu_layers=layers,
                     devices=count,
+                    cpu_moe_layers=stay,
                     mapped=False,
                     **(PLAIN | changes),
                 )

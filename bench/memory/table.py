@@ -81,4 +81,6 @@ def _differs(told: MemorySettings) -> str:
         + ("" if told.flash_attention else ", no flash attention")
         + ("" if told.kv_unified else ", split")
         + (", embeddings" if told.embeddings else "")
+        + (f", experts of {told.cpu_moe_layers} layers stay" if told.cpu_moe_layers else "")
+        + ("" if told.kv_offload else ", the cache stays")
     )

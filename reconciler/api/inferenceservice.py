@@ -25,7 +25,8 @@ CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"
 ContextSize = Annotated[int, Field(ge=128, le=2**27)]
 Slots = Annotated[int, Field(ge=1, le=1024)]
 Batch = Annotated[int, Field(ge=1, le=65536)]
-Layers = Annotated[int, Field(ge=0, le=4096)]
+MOST_LAYERS = 4096
+Layers = Annotated[int, Field(ge=0, le=MOST_LAYERS)]
 Args = Annotated[tuple[str, ...], Field(max_length=64)]
 
 
@@ -61,6 +62,31 @@ class ModelSettings(Spec):
         Field(
             description="Layers of the model that lie on devices; 0: none. Unset: all of them where"
             " the node has a device."
+        ),
+    ] = None
+    moe_cpu_layers: Annotated[
+        Layers | None,
+        Purpose(PROCESS, default=0, noted_unstated=False),
+        Field(
+            alias="moeCPULayers",
+            description="The machine keeps the experts of the first so many layers, and devices the"
+            " rest: a mixture of experts then takes less of their memory.",
+        ),
+    ] = None
+    moe_cpu_offload: Annotated[
+        bool | None,
+        Purpose(PROCESS, default=False, noted_unstated=False),
+        Field(
+            alias="moeCPUOffload",
+            description="The same for all layers, whatever moeCPULayers says.",
+        ),
+    ] = None
+    no_kv_offload: Annotated[
+        bool | None,
+        Purpose(PROCESS, default=False, noted_unstated=False),
+        Field(
+            description="Keeps the context (KV cache) in the machine's memory, also of layers that"
+            " lie on devices. Answers come slower."
         ),
     ] = None
     batch_size: Annotated[

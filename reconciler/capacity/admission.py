@@ -233,6 +233,7 @@ def _size(
         projector = facts[beside.ref(workload.ref.namespace)] if beside else None
         requests.append(ModelRequest(its, settings, model.identities[0], estimates, projector))
     result.warnings += _too_long(candidate, requests)
+    result.warnings += _without_experts(candidate, requests)
     places = candidate.service.spec.router.resident if runtime.serves_many else None
     asked = Asked(tuple(requests), places)
     memory = max((request.estimate for request in requests), key=lambda made: made.total_bytes)
@@ -257,6 +258,22 @@ def _as_stated(
 def _lacks_facts(model: ModelFile, candidate: Candidate, facts: Facts) -> bool:
     namespace = candidate.workload.ref.namespace
     return any(file.ref(namespace) not in facts for file in with_projectors([model]))
+
+
+def _without_experts(candidate: Candidate, requests: Iterable[ModelRequest]) -> Iterator[Finding]:
+    """Experts that are to stay on the machine, of a model that has none."""
+    spec = candidate.service.spec
+    for index, (model, request) in enumerate(zip(candidate.workload.models, requests, strict=True)):
+        facts = request.facts
+        if request.settings.cpu_moe_layers and facts.block_bytes and not facts.expert_bytes:
+            own = spec.models[index] if spec.models else spec
+            stated = own.moe_cpu_layers or own.moe_cpu_offload
+            field = "moeCPUOffload" if (own if stated else spec).moe_cpu_offload else "moeCPULayers"
+            at = f"spec.models[{index}].{field}" if spec.models and stated else f"spec.{field}"
+            message = (
+                f"{model.name} is no mixture of experts: no tensor of it is an expert; remove it"
+            )
+            yield Finding("FieldIgnored", candidate.workload.ref, at, message)
 
 
 def _too_long(candidate: Candidate, requests: Iterable[ModelRequest]) -> Iterator[Finding]:

@@ -87,9 +87,14 @@ def combine(parts: Sequence[ModelFacts]) -> ModelFacts:
         embedding_bytes=sum(part.embedding_bytes for part in parts),
         lookup_bytes=sum(part.lookup_bytes for part in parts),
         head_bytes=sum(part.head_bytes for part in parts),
-        block_bytes=tuple(map(sum, zip_longest(*(p.block_bytes for p in parts), fillvalue=0))),
+        block_bytes=_by_layer([part.block_bytes for part in parts]),
+        expert_bytes=_by_layer([part.expert_bytes for part in parts]),
         largest_bytes=max(part.largest_bytes for part in parts),
     )
+
+
+def _by_layer(parts: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    return tuple(map(sum, zip_longest(*parts, fillvalue=0)))
 
 
 _LOOKS_LIKE = {
@@ -154,6 +159,7 @@ class _HeaderWalk:
             lookup_bytes=self._sizes.lookup,
             head_bytes=self._sizes.head,
             block_bytes=self._sizes.blocks,
+            expert_bytes=self._sizes.experts,
             largest_bytes=self._sizes.largest,
         )
 

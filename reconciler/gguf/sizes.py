@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 EMBEDDING = b"token_embd.weight"
@@ -11,6 +12,8 @@ _LOOKUP = frozenset(
 )
 _HEAD = b"output.weight"
 _BLOCK = re.compile(rb"blk\.([0-9]{1,4})\.")
+# Which of them llama.cpp keeps on the machine for --cpu-moe and --n-cpu-moe (b11434).
+_EXPERTS = re.compile(rb"\.ffn_(?:up|down|gate|gate_up)_(?:ch|)exps")
 
 
 @dataclass(slots=True)
@@ -22,12 +25,15 @@ class TensorSizes:
     head: int = 0
     largest: int = 0
     _blocks: dict[int, int] = field(default_factory=dict)
+    _experts: dict[int, int] = field(default_factory=dict)
 
     def add(self, name: bytes, size: int) -> None:
         if match := _BLOCK.match(name):
             block = int(match[1])
             self._blocks[block] = self._blocks.get(block, 0) + size
             self.largest = max(self.largest, size)
+            if _EXPERTS.search(name):
+                self._experts[block] = self._experts.get(block, 0) + size
         elif name == EMBEDDING:
             self.embedding += size
         elif name == _HEAD:
@@ -37,4 +43,12 @@ class TensorSizes:
 
     @property
     def blocks(self) -> tuple[int, ...]:
-        return tuple(self._blocks.get(i, 0) for i in range(max(self._blocks, default=-1) + 1))
+        return _in_order(self._blocks)
+
+    @property
+    def experts(self) -> tuple[int, ...]:
+        return _in_order(self._experts)
+
+
+def _in_order(sizes: Mapping[int, int]) -> tuple[int, ...]:
+    return tuple(sizes.get(i, 0) for i in range(max(sizes, default=-1) + 1))

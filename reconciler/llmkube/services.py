@@ -27,9 +27,9 @@ _ARGS = "spec.extraArgs"
 _CUSTOM_CACHE = "it is a fork's own type, and the memory of it is not known; f16 is used"
 _ALERTS = "the chart has alerts for every service (docs/metrics.md)"
 _OMLX = "oMLX is no runtime here"
-_OFFLOAD = (
-    "memory is worked out by whole layers, and this moves parts of them; gpuLayers leaves whole"
-    " layers to the processor"
+_OVERRIDES = (
+    "no estimate counts what it moves; gpuLayers leaves whole layers to the processor,"
+    " moeCPULayers the experts of layers, and noKvOffload the cache"
 )
 _RESTARTS = "nothing restarts by its age"
 _TOKEN = "name the Secret in sourceSecretRef of the Model"  # noqa: S105  # a text
@@ -183,10 +183,7 @@ FIELDS: tuple[LlmkubeField, ...] = (
     answered("spec.noWarmup", BOOLEAN, "what is ready has been warmed up", False),
     lost("spec.cacheTypeCustomK", TEXT, _CUSTOM_CACHE, ""),
     lost("spec.cacheTypeCustomV", TEXT, _CUSTOM_CACHE, ""),
-    lost("spec.moeCPUOffload", BOOLEAN, _OFFLOAD, False),
-    lost("spec.moeCPULayers", COUNT, _OFFLOAD, 0),
-    lost("spec.noKvOffload", BOOLEAN, _OFFLOAD, False),
-    lost("spec.tensorOverrides", TEXTS, _OFFLOAD, []),
+    lost("spec.tensorOverrides", TEXTS, _OVERRIDES, []),
     lost("spec.metadataOverrides", TEXTS, "the file's header is what memory is worked out by", []),
     lost(
         "spec.speculativeDecoding.type",

@@ -96,6 +96,21 @@ def _copying(step: Step, model: Shape, settings: MemorySettings, cells: Cells) -
     return replace(step, copied=2 * cells.full * cells.streams * (keys + values))
 
 
+def copied_experts(facts: ModelFacts, model: Shape, settings: MemorySettings, cells: Cells) -> int:
+    """Bytes at the step at which a device has a copy of experts that stay on the machine: one
+    tensor at a time, beside what goes into its product and what comes out. Beside an index what
+    comes out takes no room that experts leave."""
+    read = Keys(facts.architecture, facts.keys)
+    used, width = _used_experts(read)
+    numbers = used * width + used * max(width, model.embedding) + 10 * read.number("expert_count")
+    mask = 2 if settings.flash_attention else 4
+    if model.index_elements:
+        numbers, mask = numbers + 3 * used * model.embedding, mask + 2
+    numbers += _stream(read, model) + _POSITIONS
+    step = Step("copied experts", numbers, mask, copied=facts.largest_bytes)
+    return step.bytes(batch_of(facts, model, settings), cells, 0)
+
+
 def batch_of(facts: ModelFacts, model: Shape, settings: MemorySettings) -> int:
     """Tokens at a time: no more than the cache has cells for."""
     context = settings.context or facts.trained_context or settings.u_batch
@@ -149,10 +164,15 @@ def _feed_forward(read: Keys, model: Shape, row: Architecture | None) -> int:
 
 def _experts(read: Keys, model: Shape) -> int:
     """What goes into the experts that a token takes, or what comes out."""
-    used = read.number("expert_used_count")
-    width = read.number("expert_feed_forward_length") or read.number("feed_forward_length")
+    used, width = _used_experts(read)
     into, out = 3 * used * width, used * width + 2 * (used - 1) * model.embedding
     return max(into, out) + 10 * read.number("expert_count") if used else 0
+
+
+def _used_experts(read: Keys) -> tuple[int, int]:
+    """How many a token takes, and their width."""
+    width = read.number("expert_feed_forward_length") or read.number("feed_forward_length")
+    return read.number("expert_used_count"), width
 
 
 def _attention(read: Keys, model: Shape, wide: int, flash: bool) -> Step:

@@ -15,7 +15,7 @@ from itertools import accumulate
 
 from reconciler.memory.architectures import ARCHITECTURES
 from reconciler.memory.cells import Cells, cells_of
-from reconciler.memory.compute import batch_of, compute
+from reconciler.memory.compute import batch_of, compute, copied_experts
 from reconciler.memory.estimate import read_again_bytes
 from reconciler.memory.facts import MemoryEstimate, MemorySettings, ModelFacts
 from reconciler.memory.keys import Keys
@@ -29,6 +29,8 @@ _UNGATED = 5  # likewise, where layers that stay have a feed-forward without a g
 # work on batches at once; recurrent layers and those that share a cache have more of it.
 _AHEAD, _MACHINE_AHEAD, _RECURRENT_AHEAD, _SHARED_AHEAD = 12, 6, 12, 10
 _UNKNOWN_AHEAD = 5
+# Likewise, what a device hands over and back where the cache stays, and where experts do.
+_PASSED, _PASSED_RECURRENT, _APART = 2, 8, 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +63,18 @@ def by_layers(
     blocks = _blocks(facts)
     count = len(blocks) + 1 if is_whole(settings, facts) else settings.gpu_layers or 0
     weights = (*blocks, _head(facts, sum(blocks), on_device=count > 0))
+    experts = _padded(facts.expert_bytes[: settings.cpu_moe_layers], len(weights))
     kept = _padded(estimate.layer_bytes, len(weights))
+    moved = kept if settings.kv_offload else (0,) * len(kept)
     first = len(weights) - count
     layers = [0] * len(memory)
     for entry, device in zip(range(first, len(weights)), _places(count, memory), strict=True):
-        layers[device] += weights[entry] + kept[entry]
+        layers[device] += weights[entry] - experts[entry] + moved[entry]
     buffers = _buffers(facts, model, settings, cells, max(kept), len(memory))
     mapped = facts.embedding_bytes + facts.lookup_bytes + sum(weights[:first])
+    mapped += sum(experts[first:])
     beside = _beside(estimate) - (read_again_bytes(facts, settings) if count else 0)
-    stays = estimate.kv_bytes + estimate.state_bytes - sum(kept[first:])
+    stays = estimate.kv_bytes + estimate.state_bytes - sum(moved[first:])
     return OnDevices(
         machine=mapped + stays + beside + buffers[0],
         mapped=mapped,
@@ -127,22 +132,36 @@ def _buffers(
     looked_up = _LOOKED_UP * width if facts.lookup_bytes else 0
     machine = _HANDED_OVER * width + looked_up + inputs + masks
     device, _ = compute(facts, model, settings, cells, on_device=True)
-    if not is_whole(settings, facts):
-        # A batch is worth copying what stays to the first device, layer by layer.
-        copied = facts.largest_bytes + (2 * largest if shares else largest)
-        first = device + width + looked_up + copied
+    whole = is_whole(settings, facts)
+    layer = 2 * largest if shares else largest
+    passed = 0
+    if not settings.kv_offload:
+        # Copied to the devices layer by layer, and what comes of it handed over and back.
+        passed = layer + looked_up + (_PASSED_RECURRENT if model.state_layers else _PASSED) * width
+    device += passed
+    if not (whole and settings.kv_offload):
         machine += _stays_with(facts, model, settings, cells)
         machine += _UNGATED * width if row and not row.gated else 0
+    if not whole:
+        # A batch is worth copying what stays to the first device, layer by layer.
+        first = device + width + looked_up + facts.largest_bytes + layer
         others = device * unknown if settings.gpu_layers else 0
         return machine, first, *(others,) * (devices - 1)
-    if devices > 1:
+    # llama.cpp works on one batch at a time where parts of layers stay.
+    if devices > 1 and settings.kv_offload and not settings.cpu_moe_layers:
         ahead = (3 if settings.flash_attention else 4) * masks
         machine += _MACHINE_AHEAD * inputs + ahead
         device += _AHEAD * inputs + ahead
         device += _RECURRENT_AHEAD * width if model.state_layers else 0
         device += _SHARED_AHEAD * largest if shares else 0
-        device *= unknown
-    return machine, *(device,) * devices
+    device *= unknown if devices > 1 else 1
+    first = device
+    if any(facts.expert_bytes[: settings.cpu_moe_layers]):
+        # They are copied to the first device for a batch; between recurrent layers two at a time.
+        copied = copied_experts(facts, model, settings, cells) + passed
+        between = device + 2 * facts.largest_bytes
+        first = between if model.state_layers else max(device + _APART * width, copied)
+    return machine, first, *(device,) * (devices - 1)
 
 
 def _stays_with(facts: ModelFacts, model: Shape, settings: MemorySettings, cells: Cells) -> int:

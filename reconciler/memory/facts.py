@@ -40,7 +40,8 @@ class ModelFacts:
     `packed_bytes` is what it comes in where that is another file: the wheels of a package.
     Of the tensors: `embedding_bytes` is the one that tokens are looked up in, `lookup_bytes` are
     others of that kind, `head_bytes` is the one that makes logits (0: the embedding does),
-    `block_bytes` are those of each layer, and `largest_bytes` is the largest one of any layer.
+    `block_bytes` are those of each layer, `expert_bytes` the part of them that are its experts, and
+    `largest_bytes` is the largest one of any layer.
     """
 
     architecture: str
@@ -57,6 +58,7 @@ class ModelFacts:
     lookup_bytes: int = 0
     head_bytes: int = 0
     block_bytes: tuple[int, ...] = ()
+    expert_bytes: tuple[int, ...] = ()
     largest_bytes: int = 0
 
     @property
@@ -90,6 +92,8 @@ class MemorySettings:
     mapped: bool = True  # False: each process reads the file into memory of its own
     swa_full: bool = False
     gpu_layers: int | None = None  # None: all, if there is a device
+    cpu_moe_layers: int = 0  # the first so many layers' experts stay on the machine
+    kv_offload: bool = True  # False: the cache stays on the machine
     devices: int = 1
     checkpoints: int = 0  # a slot's saved copies of sliding and recurrent state (--ctx-checkpoints)
     engine: Literal["llama.cpp", "mlx", "vllm"] = "llama.cpp"

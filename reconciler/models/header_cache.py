@@ -101,6 +101,7 @@ _COUNTS = (
     *("vocabulary", "merges", "packed_bytes"),
     *("embedding_bytes", "lookup_bytes", "head_bytes", "largest_bytes"),
 )
+_BY_LAYER = ("block_bytes", "expert_bytes")
 
 
 def dump_facts(facts: ModelFacts) -> dict[str, Any]:
@@ -115,8 +116,8 @@ def parse_facts(values: Mapping[str, Any]) -> ModelFacts:
         for key, value in values["keys"].items()
     }
     known = {f.name: values[f.name] for f in fields(ModelFacts)}
-    blocks = tuple(int(size) for size in values["block_bytes"])
-    facts = ModelFacts(**known | {"keys": MappingProxyType(keys), "block_bytes": blocks})
+    layers = {name: tuple(int(size) for size in values[name]) for name in _BY_LAYER}
+    facts = ModelFacts(**known | {"keys": MappingProxyType(keys)} | layers)
     for name in _COUNTS:
         if not isinstance(getattr(facts, name), int):
             raise TypeError(name)

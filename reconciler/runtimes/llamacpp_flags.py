@@ -129,10 +129,9 @@ _OURS: Mapping[str, str] = {
         "what the plan admitted is what must run; set contextSize, or memory.mode: warn",
     ),
     **_each(
-        "-ncmoe --n-cpu-moe -cmoe --cpu-moe -ot --override-tensor -nkvo --no-kv-offload -kvo"
-        " --kv-offload --op-offload --no-op-offload",
-        "memory is estimated by whole layers, and this moves parts of them; no field does the same,"
-        " and gpuLayers leaves whole layers to the processor",
+        "-ot --override-tensor --op-offload --no-op-offload",
+        "no estimate counts what it moves; gpuLayers leaves whole layers to the processor,"
+        " moeCPULayers the experts of layers, and noKvOffload the cache",
     ),
     **_each(
         "--grammar --json-schema -j",

@@ -6,11 +6,12 @@ Shared by the rows that run llama.cpp. A flag is (long name, value): True and Fa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
+from reconciler.api.inferenceservice import MOST_LAYERS
 from reconciler.api.meta import Spec
 from reconciler.memory import MemorySettings
 from reconciler.runtimes.llamacpp_flags import flags_of
@@ -39,7 +40,7 @@ FIELDS = frozenset(
     {
         *("contextSize", "parallelSlots", "cacheTypeK", "cacheTypeV", "gpuLayers", "batchSize"),
         *("uBatchSize", "extraArgs", "flashAttention", "promptCache", "jinja", "sleepIdle"),
-        *("env", "devices", "runtimeOptions"),
+        *("env", "devices", "runtimeOptions", "moeCPULayers", "moeCPUOffload", "noKvOffload"),
     }
 )
 
@@ -146,6 +147,7 @@ def model_flags(settings: Mapping[str, Any], prefix: str, threads: str) -> tuple
         ("--cache-type-v", own["cacheTypeV"]),
         ("--flash-attn", _FLASH_ATTENTION[settings["flashAttention"]]),
         ("--gpu-layers", "all" if layers is None else str(layers)),
+        *_stays(own),
         ("--batch-size", str(own["batchSize"])),
         ("--ubatch-size", str(own["uBatchSize"])),
         ("--threads", threads),
@@ -203,8 +205,26 @@ def memory_settings(settings: Mapping[str, Any], prefix: str) -> MemorySettings:
         mapped=settings["runtimeOptions.loadMode"] in _MAPPED,
         swa_full=settings["runtimeOptions.swaFull"],
         gpu_layers=settings[prefix + "gpuLayers"],
+        cpu_moe_layers=_cpu_moe_layers(settings, prefix),
+        kv_offload=not settings.get(prefix + "noKvOffload"),
         devices=settings["devices"],
     )
+
+
+def _stays(own: Mapping[str, Any]) -> Iterator[Flag]:
+    """What of a model's layers on devices stays on the machine."""
+    if own.get("moeCPUOffload"):
+        yield "--cpu-moe", True
+    elif layers := own.get("moeCPULayers"):
+        yield "--n-cpu-moe", str(layers)
+    if own.get("noKvOffload"):
+        yield "--kv-offload", False
+
+
+def _cpu_moe_layers(settings: Mapping[str, Any], prefix: str) -> int:
+    every = settings.get(prefix + "moeCPUOffload")
+    layers: int = MOST_LAYERS if every else settings.get(prefix + "moeCPULayers", 0)
+    return layers
 
 
 def _puts_out_every_token(settings: Mapping[str, Any]) -> bool:

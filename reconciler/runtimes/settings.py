@@ -33,8 +33,9 @@ def settings(service: InferenceService, runtime: Runtime) -> dict[str, Any]:
     One model: `contextSize`, `cacheTypeK`, ... A runtime that serves many has them per model, by
     name: `models[phi4-mini].contextSize` (the entry's value, else the service's, else the default),
     and `models[NAME].preload` (without any, the first). `env.NAME` and `runtimeOptions.KEY` are
-    flat too. Bytes are integers, durations seconds; None is "unset". `spec.runtimeOptions` must
-    have passed validation: pydantic.ValidationError otherwise.
+    flat too. Bytes are integers, durations seconds; None is "unset". A field that came later
+    (`noted_unstated`) is left out while it has its default: who reads it uses `get`.
+    `spec.runtimeOptions` must have passed validation: pydantic.ValidationError otherwise.
     """
     spec = service.spec
     if spec.models is None:
@@ -98,6 +99,7 @@ def _of_model(entry: ModelSettings, spec: InferenceServiceSpec, runtime: Runtime
     if entry is not spec:
         stated |= {name: own for name, own in _read(entry, names).items() if own is not None}
     values = {name: DEFAULTS[name] if value is None else value for name, value in stated.items()}
+    values = {name: v for name, v in values.items() if name not in _LATER or v != _LATER[name]}
     if "extraArgs" in runtime.fields:
         own = () if entry is spec else entry.extra_args
         values["extraArgs"] = [*spec.extra_args, *own]
@@ -105,7 +107,7 @@ def _of_model(entry: ModelSettings, spec: InferenceServiceSpec, runtime: Runtime
 
 
 def _of_service(spec: InferenceServiceSpec, runtime: Runtime) -> dict[str, Any]:
-    values = _plain(spec, _used(_RENDERED, runtime.fields))
+    values = _stated(_plain(spec, _used(_RENDERED, runtime.fields)))
     if "runtimeOptions" in runtime.fields:
         given = spec.runtime_options
         values |= _options(runtime.options, given) if given else _no_options(runtime.options)
@@ -213,4 +215,5 @@ def _attributes(part: type[BaseModel]) -> Mapping[str, str]:
 
 
 _POD_ONLY = _with_attributes(field.path for field in FIELDS if field.purpose.pods_only)
+_LATER = {name: DEFAULTS[name] for name in OVERRIDDEN_FIELDS if name in STATED_FIELDS}
 _LEFT_OUT = _plain(InferenceServiceSpec.model_construct(), STATED_FIELDS)

@@ -116,7 +116,14 @@ def test_an_upgraded_program_has_another_identity(tmp_path: Path) -> None:
 
 def test_the_embedded_engine_takes_every_flag_that_is_rendered() -> None:
     command = render(
-        service(extraArgs=["--temp", "0.5"], gpuLayers=3, cacheTypeK="q8_0", sleepIdle="1m"),
+        service(
+            extraArgs=["--temp", "0.5"],
+            gpuLayers=3,
+            moeCPULayers=2,
+            noKvOffload=True,
+            cacheTypeK="q8_0",
+            sleepIdle="1m",
+        ),
         NodeFacts(binary=(), port="8080", threads="2", model_paths={"tiny": "/m.gguf"}),
     )
 
@@ -129,6 +136,11 @@ def test_the_embedded_engine_takes_every_flag_that_is_rendered() -> None:
     assert params.cache_type_k.name == "GGML_TYPE_Q8_0"
     assert params.sampling.temp == 0.5
     assert params.fit_params is False
+    assert params.no_kv_offload is True
+    assert [own[:8] for own in params.tensor_buft_overrides.split(",")] == [
+        r"blk\.0\.",
+        r"blk\.1\.",
+    ]
 
 
 _SAMPLES = {

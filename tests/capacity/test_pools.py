@@ -270,6 +270,31 @@ def test_a_partial_offload_is_counted_by_layers_in_both_pools(layers: int) -> No
     assert host.bytes + device.bytes >= whole.total_bytes
 
 
+def test_experts_that_stay_are_mapped_by_the_machine_and_on_no_device() -> None:
+    experts = replace(LARGE, expert_bytes=(0, *(GIB // 8,) * 63))
+    known = pools(node(devices=(L4,)))
+    _, whole = needs(estimate(experts, told()), told(), known, experts, "sha")
+    some = told(cpu_moe_layers=5)
+
+    host, device = needs(estimate(experts, some), some, known, experts, "sha")
+
+    assert host.weights == (("sha", GIB + 4 * (GIB // 8)),)
+    # a batch has a copy of one tensor of them
+    assert 0 < device.bytes + 4 * (GIB // 8) - whole.bytes <= 2 * LARGE.largest_bytes
+
+
+def test_a_cache_that_stays_is_the_machines_but_for_the_layer_that_is_read() -> None:
+    known = pools(node(devices=(L4,)))
+    before, whole = needs(estimate(LARGE, told()), told(), known, LARGE)
+    stays = told(kv_offload=False)
+    made = estimate(LARGE, stays)
+
+    host, device = needs(made, stays, known, LARGE)
+
+    assert host.bytes - before.bytes == made.kv_bytes
+    assert made.layer_bytes[0] <= device.bytes + made.kv_bytes - whole.bytes < 2**27
+
+
 def test_a_router_takes_its_largest_resident_models() -> None:
     def one(size: int) -> tuple[PoolNeed, ...]:
         return (PoolNeed("host", size, 9),)

@@ -86,6 +86,36 @@ def test_a_small_model_has_the_facts_that_the_writer_wrote(tmp_path: Path) -> No
     assert facts.embedding_bytes
 
 
+@pytest.mark.parametrize("split", [0, 5])
+def test_the_experts_of_each_layer_are_known_however_the_file_is_split(
+    tmp_path: Path, split: int
+) -> None:
+    """Not what every token takes beside its own, which stays with the layer (--n-cpu-moe)."""
+    first = tiny_llama(tmp_path / "a.gguf", layers=3, experts=4, split_max_tensors=split)
+    parts = [read_path(path) for path in sorted(tmp_path.glob("*.gguf"))]
+    facts = combine(parts) if split else read_path(first)
+
+    assert facts.expert_bytes == (3 * 4 * 64 * 128 * 2,) * 3
+    assert all(facts.block_bytes[i] > facts.expert_bytes[i] for i in range(3))
+    assert facts.largest_bytes == facts.expert_bytes[0] // 3
+
+
+@pytest.mark.parametrize(
+    ("name", "is_expert"),
+    [
+        ("ffn_gate_up_exps.weight", True),
+        ("ffn_down_exps.bias", True),
+        ("ffn_up_chexps.weight", True),
+        ("ffn_gate_shexp.weight", False),
+        ("ffn_gate_inp.weight", False),
+    ],
+)
+def test_an_expert_is_what_llama_cpp_takes_for_one(name: str, is_expert: bool) -> None:
+    facts = read_facts(with_tensors(raw_tensor(f"blk.1.{name}".encode())))
+
+    assert facts.expert_bytes == ((0, 64) if is_expert else ())
+
+
 @pytest.mark.parametrize(
     ("keys", "there"),
     [

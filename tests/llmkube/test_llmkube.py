@@ -316,6 +316,9 @@ def test_a_service_that_takes_from_its_model_is_the_same_object_again() -> None:
         (["--cache-ram", "1024"], {"promptCache": "1Gi"}, {"promptCache": "1Gi"}),
         (["--sleep-idle-seconds", "600"], {}, {"sleepIdle": "10m"}),
         (["--sleep-idle-seconds", "-1"], {}, {}),
+        (["-ncmoe", "30"], {}, {"moeCPULayers": 30}),
+        (["--cpu-moe", "-nkvo"], {}, {"moeCPUOffload": True, "noKvOffload": True}),
+        (["--kv-offload"], {}, {"noKvOffload": False}),
         (["--metrics", "-t", "8", "--alias", "other", "--host", "::"], {}, {}),
     ],
 )

@@ -15,7 +15,8 @@ from bench.memory.shapes import models
 from reconciler.fleet.command import Command
 from reconciler.gguf.header import read_path
 from reconciler.memory import MemorySettings, estimate
-from tests.support.engines import Server
+from reconciler.runtimes.runtime import NodeFacts
+from tests.support.engines import Server, render, service
 from tests.support.gguf_models import tiny_llama
 from tests.support.llama_server import llama_server
 from tests.support.ports import own_port
@@ -72,6 +73,37 @@ def test_the_real_server_allocates_what_the_estimate_says(
     assert compute <= found.compute_bytes / MIB < compute + 3
 
 
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("stated", "layers"), [({"moeCPULayers": 2}, 2), ({"moeCPUOffload": True}, 3)], ids=str
+)
+def test_the_real_server_leaves_the_experts_to_the_machine_that_are_counted_there(
+    stated: dict[str, Any], layers: int, tmp_path: Path
+) -> None:
+    model = tiny_llama(tmp_path / "m.gguf", layers=3, experts=4)
+    port = own_port()
+    command = render(
+        service(**stated, noKvOffload=True),
+        NodeFacts(
+            binary=(str(llama_server()),),
+            port=str(port),
+            threads="1",
+            directory=str(tmp_path),
+            model_paths={"tiny": str(model)},
+        ),
+    )
+
+    with Server(Command((*command.argv, "-lv", "5")), port, tmp_path / "run") as server:
+        server.wait_ready()
+        log = server.log
+
+    assert set(re.findall(r"tensor (\S+) \(.* buffer type overridden to CPU", log)) == {
+        f"blk.{layer}.ffn_{part}_exps.weight"
+        for layer in range(layers)
+        for part in ("gate", "up", "down")
+    }
+
+
 # Models of which each is fullest at another step, the last in no table of ours; `python -m
 # bench.memory` has them all.
 SHAPES = (
@@ -111,7 +143,10 @@ def test_a_device_and_the_machine_beside_it_take_no_more_than_was_said(
     for one in found:
         assert one.error > -0.01, one
         if one.settings.gpu_layers is None and one.settings.devices == 1:
-            assert one.error < 0.1, one
+            assert one.error < 0.1 or not one.settings.kv_offload, one
+        if one.settings.cpu_moe_layers and one.pool == 0:
+            assert one.error < 0.001, one
+    assert any(one.settings.cpu_moe_layers for one in found) == ("expert_count" in model.keys)
 
 
 @pytest.mark.e2e

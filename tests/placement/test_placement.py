@@ -511,6 +511,34 @@ def test_more_context_than_the_model_was_trained_with_is_a_warning_with_both_num
 
 
 @pytest.mark.parametrize(
+    ("spec", "at"),
+    [
+        ({"moeCPULayers": 9}, "spec.moeCPULayers"),
+        ({"moeCPUOffload": True, "moeCPULayers": 9}, "spec.moeCPUOffload"),
+        (
+            {
+                "runtime": "llamacpp-router",
+                "modelRef": None,
+                "models": [{"name": "m", "moeCPULayers": 2}],
+            },
+            "spec.models[0].moeCPULayers",
+        ),
+        ({"moeCPULayers": 0, "moeCPUOffload": False}, None),
+    ],
+)
+def test_experts_of_a_model_that_has_none_are_a_warning_where_they_are_stated(
+    spec: dict[str, Any], at: str | None
+) -> None:
+    for experts in ((), (0, GIB // 4)):
+        its = replace(facts(), block_bytes=(GIB // 2,) * 2, expert_bytes=experts)
+
+        found = assign(fleet(node(), model(), service(**spec)), dict.fromkeys(known(), its))
+
+        said = [(f.rule, f.field) for f in found.warnings]
+        assert said == ([("FieldIgnored", at)] if at and not experts else [])
+
+
+@pytest.mark.parametrize(
     ("has_template", "spec", "fields"),
     [
         (False, {}, ["spec.modelRef"]),

@@ -127,6 +127,9 @@ _CHANGES: dict[str, Any] = {
     "cacheTypeK": "q8_0",
     "cacheTypeV": "q8_0",
     "gpuLayers": 7,
+    "moeCPULayers": 3,
+    "moeCPUOffload": True,
+    "noKvOffload": True,
     "batchSize": 64,
     "uBatchSize": 32,
     "extraArgs": ["--temp", "0"],
@@ -207,13 +210,41 @@ def test_a_models_own_setting_goes_before_the_services_and_that_before_ours() ->
     assert values["models[b].parallelSlots"] == 1
 
 
+@pytest.mark.parametrize("name", ["llama-server", "llamacpp-router"])
+def test_a_field_that_came_later_is_in_nothing_until_it_says_something_else(name: str) -> None:
+    """So that an upgrade restarts nothing."""
+    later = {
+        path: fields.DEFAULTS[path] for path in ("moeCPULayers", "moeCPUOffload", "noKvOffload")
+    }
+    models = [{"name": "a"}, {"name": "b", **later}] if RUNTIMES[name].serves_many else None
+    before = service(runtime=name, **({"models": models} if models else {}))
+    after = service(runtime=name, **({"models": models} if models else {}), **later)
+
+    found = settings(after, RUNTIMES[name])
+
+    assert not [path for path in found if path.rpartition(".")[2] in later]
+    assert workload(before).inputs_digest == workload(after).inputs_digest
+    assert render(before) == render(after)
+
+
+def test_an_entry_keeps_its_own_experts_where_the_service_keeps_all_on_the_machine() -> None:
+    row = RUNTIMES["llamacpp-router"]
+    own = {"name": "b", "moeCPUOffload": False, "moeCPULayers": 3}
+    wanted = workload(service(runtime=row.name, moeCPUOffload=True, models=[{"name": "a"}, own]))
+
+    a, b = (row.memory_settings(wanted, model).cpu_moe_layers for model in wanted.models)
+
+    assert a > 1000
+    assert b == 3
+
+
 def test_a_default_is_the_one_that_the_schema_says() -> None:
     definitions = kind_schema("InferenceService", RUNTIMES)["$defs"]
     stated, own = (definitions[n]["properties"] for n in ("InferenceServiceSpec", "ModelEntry"))
     rendered = settings(service(), RUNTIMES["llama-server"])
 
     assert {path: stated[path].get("default") for path in fields.OVERRIDDEN_FIELDS} == {
-        path: rendered[path] for path in fields.OVERRIDDEN_FIELDS
+        path: rendered.get(path, fields.DEFAULTS[path]) for path in fields.OVERRIDDEN_FIELDS
     }
     assert stated["contextSize"]["description"].endswith(" Default 8192.")
     assert stated["promptCache"]["description"].endswith(" Default 256Mi.")
@@ -357,9 +388,8 @@ def test_the_order_of_a_routers_models_changes_only_which_one_is_preloaded() -> 
         ("-mu", "declare a Model"),
         ("--api-key", "secret"),
         ("--rpc", "no authentication"),
-        ("--n-cpu-moe", "gpuLayers leaves whole layers"),
-        ("--override-tensor", "gpuLayers leaves whole layers"),
-        ("--no-kv-offload", "gpuLayers leaves whole layers"),
+        ("--n-cpu-moe", "set moeCPULayers"),
+        ("--override-tensor", "moeCPULayers the experts of layers"),
         ("--grammar", "with a request"),
         ("--grammar-file", "with a request"),
         ("--webui", "serves no page"),

@@ -35,6 +35,7 @@ def tiny_llama(
     kv_heads: int = 2,
     embedding: int = 64,
     feed_forward: int = 128,
+    experts: int = 0,
     context: int = 8192,
     name: str = "tiny",
     seed: int = 0,
@@ -44,7 +45,8 @@ def tiny_llama(
     """Write a random llama with grouped heads and a 512-token vocabulary; returns `path`.
 
     `heads` must divide `embedding`, and `kv_heads` `heads`. Its `context` is that of services which
-    state none: with less an engine gives them less, which is drift. Replaces an existing file
+    state none: with less an engine gives them less, which is drift. Of `experts` each token takes
+    two. Replaces an existing file
     atomically. With `split_max_tensors` it becomes several files; returns the first of them.
     """
     part = path if split_max_tensors else path.with_name(path.name + ".tmp")
@@ -60,6 +62,9 @@ def tiny_llama(
     writer.add_rope_dimension_count(embedding // heads)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_vocab_size(VOCABULARY)
+    if experts:
+        writer.add_expert_count(experts)
+        writer.add_expert_used_count(2)
     _add_tokenizer(writer)
     if chat_template:
         writer.add_chat_template(chat_template)
@@ -73,15 +78,25 @@ def tiny_llama(
             f"blk.{i}.attn_v.weight": (kv_width, embedding),
             f"blk.{i}.attn_output.weight": (embedding, embedding),
             f"blk.{i}.ffn_norm.weight": (embedding,),
-            f"blk.{i}.ffn_gate.weight": (feed_forward, embedding),
-            f"blk.{i}.ffn_up.weight": (feed_forward, embedding),
-            f"blk.{i}.ffn_down.weight": (embedding, feed_forward),
+            **_feed_forward(f"blk.{i}.ffn", feed_forward, embedding, experts),
         }
     _add_random_tensors(writer, shapes, seed)
     _write(writer)
     if split_max_tensors:
         return min(path.parent.glob(f"{path.stem}-00001-of-*.gguf"))
     return part.rename(path)
+
+
+def _feed_forward(
+    layer: str, width: int, embedding: int, experts: int
+) -> dict[str, tuple[int, ...]]:
+    each, kind = ((experts,), "_exps") if experts else ((), "")
+    router = {f"{layer}_gate_inp.weight": (experts, embedding)} if experts else {}
+    return router | {
+        f"{layer}_gate{kind}.weight": (*each, width, embedding),
+        f"{layer}_up{kind}.weight": (*each, width, embedding),
+        f"{layer}_down{kind}.weight": (*each, embedding, width),
+    }
 
 
 def tiny_projector(path: Path, *, embedding: int = 64, seed: int = 0) -> Path:
