@@ -25,7 +25,7 @@ _DEVICES = 2
 # layers whose experts stay on the machine
 _PLACES: tuple[tuple[int, float | None, float], ...] = (
     *((1, None, 0.0), (1, 0.5, 0.0), (1, 0.0, 0.0), (2, None, 0.0), (2, 0.5, 0.0)),
-    *((1, None, 1.0), (1, None, 0.5), (1, 0.5, 0.75), (2, None, 0.5)),
+    *((1, None, 1.0), (1, None, 0.5), (1, 0.5, 0.75), (2, None, 1.0), (2, None, 0.5)),
 )
 _SETTINGS: tuple[tuple[int, dict[str, Any]], ...] = (
     (8192, {}),

@@ -158,9 +158,9 @@ def _buffers(
     first = device
     if any(facts.expert_bytes[: settings.cpu_moe_layers]):
         # They are copied to the first device for a batch; between recurrent layers two at a time.
+        device += _APART * width
         copied = copied_experts(facts, model, settings, cells) + passed
-        between = device + 2 * facts.largest_bytes
-        first = between if model.state_layers else max(device + _APART * width, copied)
+        first = device + 2 * facts.largest_bytes if model.state_layers else max(device, copied)
     return machine, first, *(device,) * (devices - 1)
 
 
