@@ -133,7 +133,8 @@ RUNTIME = Runtime(
     memory_settings=memory_settings,
     stated_memory=stated_memory,
     fields=frozenset({"args", "containerPort", "devices", "env", "gpuLayers", "runtimeOptions"}),
-    apis=lambda settings: _APIS.get(settings["runtimeOptions.speaks"], ()),
+    # Of what runs anybody may have written the settings.
+    apis=lambda settings: _APIS.get(str(settings.get("runtimeOptions.speaks")), ()),
     check_env=check_env,
     variables=r"[A-Za-z_][A-Za-z0-9_]*",
     aliases=("generic",),

@@ -328,6 +328,9 @@ def test_the_json_has_every_node_and_every_service() -> None:
         ("llamacpp-router", {"settings": {"runtimeOptions.reranking": True}}, "for rerank"),
         ("mlx-lm", {}, "for chat, completions"),
         ("mlx-server", {"settings": ["of another version"]}, "for chat"),
+        ("custom", {"settings": {"runtimeOptions.speaks": "rerank"}}, "for rerank"),
+        ("custom", {"settings": {"runtimeOptions.speaks": ["rerank"]}}, None),
+        ("custom", {}, None),
         ("of-tomorrow", {}, None),
     ],
 )
