@@ -34,7 +34,7 @@ class ModelGpu(Spec):
         ),
     ] = None
     resource_name: Annotated[
-        Annotated[str, Field(pattern=r"^[A-Za-z0-9./_-]{1,253}$")] | None,
+        str | None,
         Field(
             description="Resource by which pods ask for these devices. Unset: that of their vendor,"
             " such as nvidia.com/gpu."
