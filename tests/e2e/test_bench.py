@@ -109,8 +109,9 @@ def test_a_service_that_runs_is_measured_with_its_own_settings(
     gathered = machine.reconcile(*words)
 
     assert gathered.code in (0, 3), gathered.err  # 3: beside other tests its runs may differ
-    (again,) = gathered.json()["results"]
-    assert again["measuredAt"] > result["measuredAt"]
+    # One that does not count, beside other tests, does not take the place of one that does.
+    measured_at = [each["measuredAt"] for each in gathered.json()["results"]]
+    assert max(measured_at) > result["measuredAt"]
 
 
 def test_a_service_beside_traffic_is_not_measured_unless_asked_to_and_then_says_so(
