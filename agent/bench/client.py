@@ -20,6 +20,7 @@ from agent.process.health import EngineAddress
 from reconciler.api.benchmark import BATCH_TOKENS
 from reconciler.api.errors import BenchmarkError
 from reconciler.api.plain_json import parse_json
+from reconciler.runtimes.streamed import events
 from reconciler.runtimes.timing import Asked, EngineTimings, Timing
 
 T = TypeVar("T")
@@ -101,17 +102,17 @@ def _streamed(address: EngineAddress, asked: Asked, timeout_s: float) -> Timing:
         if response.status != 200:
             error_body = one_line(response.read(_LONGEST_LINE).decode(errors="replace"))
             raise ValueError(f"{path} answers {response.status}: {error_body}")
-        return _timed(_events(response, began + timeout_s), began)
+        return _timed(events(_lines(response, began + timeout_s)), began)
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise BenchmarkError(f"no answer to measure: {_error_text(error)}") from error
     finally:
         connection.close()
 
 
-def _timed(events: Iterator[dict[str, Any]], began: float) -> Timing:
+def _timed(answer: Iterator[dict[str, Any]], began: float) -> Timing:
     first = last = None
     usage: dict[str, Any] = {}
-    for event in events:
+    for event in answer:
         choices = event.get("choices")
         if isinstance(choices, list) and any(
             isinstance(c, dict) and c.get("text") for c in choices
@@ -128,17 +129,12 @@ def _timed(events: Iterator[dict[str, Any]], began: float) -> Timing:
     return Timing(read, first - began, written - 1, last - first)
 
 
-def _events(response: http.client.HTTPResponse, until: float) -> Iterator[dict[str, Any]]:
-    """The JSON of a stream of server-sent events."""
+def _lines(response: http.client.HTTPResponse, until: float) -> Iterator[bytes]:
+    """Raises TimeoutError."""
     while line := response.readline(_LONGEST_LINE):
         if time.monotonic() > until:
             raise TimeoutError("timed out")
-        text = line.strip()
-        if not text.startswith(b"data:") or text.endswith(b"[DONE]"):
-            continue
-        event = parse_json(text.removeprefix(b"data:"))
-        if isinstance(event, dict):
-            yield event
+        yield line
 
 
 def _error_text(error: Exception) -> str:

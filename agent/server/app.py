@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from agent.server.guard import MOST_BODY_BYTES, Access, Guard, error
+from agent.server.guard import ASK_PATH, MOST_BODY_BYTES, Access, Guard, error
 from agent.server.page import NodeDocuments
 from reconciler.http.body import read_body
 from reconciler.http.rate_limit import RateLimitedWake
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from agent.server.answer import Answers
+    from agent.server.ask import Questions
     from agent.server.board import StateBoard
     from agent.server.logs import Logs
     from agent.server.metrics import NodeCollector
@@ -42,6 +43,7 @@ def make_app(
     wake: Wake,
     access: Access,
     logs: Logs,
+    questions: Questions,
 ) -> ASGIApp:
     """The whole server, including the guard. `metrics` is called at the first scrape."""
     node = _Node(answers, board, metrics, wake)
@@ -53,7 +55,8 @@ def make_app(
         Route("/healthz", node.healthz),
         Route("/readyz", node.readyz),
         Route("/metrics", node.metrics),
-        *Pages(NodeDocuments(answers, board), access.session).routes(),
+        Route(ASK_PATH, questions.ask, methods=["POST"]),
+        *Pages(NodeDocuments(answers, board, questions.box), access.session).routes(),
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _as_json, Exception: _bug})
     return Guard(app, access)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hmac
 import logging
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 
-from reconciler.http.host import names_loopback
+from reconciler.http.host import is_from_elsewhere, names_loopback
 from reconciler.http.server import MOST_HEADER_BYTES
 from reconciler.page.session import FORM_PATHS
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from reconciler.page.session import Session
 
 MOST_BODY_BYTES = 64 << 10
+MOST_QUESTION_BYTES = 256 << 10  # a form writes most characters with three times their bytes
+ASK_PATH = "/services/{namespace}/{name}/ask"
+_IS_ASK = re.compile(r"/services/[^/]+/[^/]+/ask")
 _FREE = ("/healthz", *FORM_PATHS)  # tell nothing but that we are alive
 _log = logging.getLogger(__name__)
 
@@ -69,7 +73,7 @@ class Guard:
         if self._access.token is None:
             if not names_loopback(headers.get("host", "")):
                 return error(421, "the Host header must name this machine's loopback address")
-            if scope["method"] not in ("GET", "HEAD") and "origin" in headers:
+            if not _is_read(scope) and "origin" in headers and not _is_our_form(scope, headers):
                 return error(403, "not for pages in a browser")
         elif scope["path"] not in _FREE and not self._knows(scope, headers):
             if self._access.session and "text/html" in headers.get("accept", ""):
@@ -81,8 +85,9 @@ class Guard:
                 www_authenticate="Bearer",
             )
         length = headers.get("content-length", "0")
-        if not length.isdecimal() or len(length) > 9 or int(length) > MOST_BODY_BYTES:
-            return error(413, f"a body may have {MOST_BODY_BYTES >> 10} KiB", connection="close")
+        most = MOST_QUESTION_BYTES if _IS_ASK.fullmatch(scope["path"]) else MOST_BODY_BYTES
+        if not length.isdecimal() or len(length) > 9 or int(length) > most:
+            return error(413, f"a body may have {most >> 10} KiB", connection="close")
         return None
 
     def _knows(self, scope: Scope, headers: Headers) -> bool:
@@ -96,4 +101,14 @@ class Guard:
             return True
         session = self._access.session
         # A browser sends the cookie by itself: it is good for what changes nothing.
-        return bool(session and scope["method"] in ("GET", "HEAD") and session.knows(headers))
+        may = _is_read(scope) or ("origin" in headers and _is_our_form(scope, headers))
+        return bool(session and may and session.knows(headers))
+
+
+def _is_read(scope: Scope) -> bool:
+    return scope["method"] in ("GET", "HEAD")
+
+
+def _is_our_form(scope: Scope, headers: Headers) -> bool:
+    """Whether our own page asks a service."""
+    return _IS_ASK.fullmatch(scope["path"]) is not None and not is_from_elsewhere(headers)

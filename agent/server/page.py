@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ from reconciler.agents.verdicts import verdicts_of
 from reconciler.api.meta import service_ref
 from reconciler.loop.declared_services import declared_services
 from reconciler.loop.explained import explained
-from reconciler.page.values import Documents
+from reconciler.page.values import AskBox, Documents
 from reconciler.report.plan_json import plan_json
 from reconciler.report.status import Status
 from reconciler.report.status_json import status_json
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 class NodeDocuments:
     """Used by one thread. Made once for all that look, as long as nothing changes."""
 
-    def __init__(self, answers: Answers, board: StateBoard) -> None:
-        self._answers, self._board = answers, board
+    def __init__(
+        self, answers: Answers, board: StateBoard, ask_box: Callable[[str, str], AskBox]
+    ) -> None:
+        self._answers, self._board, self._ask_box = answers, board, ask_box
         self._kept: tuple[Body, Pass | None, Documents] | None = None
 
     def __call__(self) -> Documents:
@@ -45,7 +47,10 @@ class NodeDocuments:
         revision = planned.desired.fleet.revision
         status = Status(observed, declared, {target: state}, revision)
         explain = partial(self._explained, planned, name)
-        return Documents(name, status_json(status), plan_json(planned.plan), explain, has_logs=True)
+        return Documents(
+            *(name, status_json(status), plan_json(planned.plan), explain, self._ask_box),
+            has_logs=True,
+        )
 
     def _explained(
         self, planned: Pass, node: str, namespace: str, name: str

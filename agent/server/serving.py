@@ -14,6 +14,7 @@ from agent.process.holders import taken_by
 from agent.server import SERVED_FILE, ListenSettings, ServerAddress, served
 from agent.server.answer import Answers
 from agent.server.app import make_app
+from agent.server.ask import Questions
 from agent.server.guard import Access
 from agent.server.logs import Logs
 from agent.server.tls import Tls, open_tls
@@ -122,7 +123,8 @@ class StateServer(Listener):
 
         access = _access(tls.token) if tls else Access()
         logs = Logs(self._node.agent.state, access)
-        return make_app(answers, self._board, metrics, streams, self._wake, access, logs)
+        questions = Questions(self._node.agent.processes.snapshot)
+        return make_app(answers, self._board, metrics, streams, self._wake, access, logs, questions)
 
     def _names(self, address: str) -> tuple[str, ...]:
         """Names of this machine, for its certificate."""

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from reconciler.api.errors import AgentError, error_text
 from reconciler.api.plain_json import parse_json
+from reconciler.runtimes.streamed import events, refusal
 
 if TYPE_CHECKING:
     from reconciler.api.meta import ObjectRef
@@ -53,16 +54,7 @@ class ServiceClient:
     def stream(self, path: str, body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """The events of the answer, each as soon as it is here."""
         with self._answered(path, {**body, "stream": True}) as lines:
-            for line in lines:
-                text = line.strip()
-                if not text.startswith(b"data:") or text.endswith(b"[DONE]"):
-                    continue
-                event = parse_json(text.removeprefix(b"data:"))
-                if not isinstance(event, dict):
-                    continue
-                if error := event.get("error"):
-                    raise ValueError(_message(error))
-                yield event
+            yield from events(lines)
 
     @contextmanager
     def _answered(self, path: str, body: Mapping[str, Any]) -> Iterator[Iterator[bytes]]:
@@ -76,8 +68,8 @@ class ServiceClient:
                         " it with --api-key-file"
                     )
                 if answer.status != 200:
-                    refusal = _refusal(_joined(answer.lines, _MOST_ERROR))
-                    raise AgentError(f"{where} answers {answer.status}: {refusal}")
+                    why = refusal(_joined(answer.lines, _MOST_ERROR))
+                    raise AgentError(f"{where} answers {answer.status}: {why}")
                 yield answer.lines
         except _FAULTS as error:
             raise AgentError(f"{where}: {error_text(error)}") from error
@@ -126,17 +118,3 @@ def _joined(lines: Iterator[bytes], most: int) -> bytes:
         if len(joined) >= most:
             break
     return bytes(joined[:most])
-
-
-def _refusal(body: bytes) -> str:
-    """What an error of OpenAI's API says, or the beginning of any other."""
-    try:
-        answer = parse_json(body)
-    except ValueError:
-        answer = None
-    error = answer.get("error") if isinstance(answer, dict) else None
-    return _message(error) if error else " ".join(body.decode(errors="replace").split())
-
-
-def _message(error: object) -> str:
-    return str(error.get("message") or error) if isinstance(error, dict) else str(error)

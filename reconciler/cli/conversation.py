@@ -20,6 +20,7 @@ from reconciler.core.observation import Instance
 from reconciler.report.status import speaks
 from reconciler.report.terminal import printable
 from reconciler.runtimes.runtime import CHAT, COMPLETIONS, EMBEDDINGS, RERANK
+from reconciler.runtimes.streamed import piece
 
 _PICTURES = {
     b"\x89PNG\r\n\x1a\n": "png",
@@ -101,10 +102,10 @@ class _Asking:
                 if isinstance(usage := event.get("usage"), dict):
                     tokens = int(usage.get("completion_tokens") or 0)
                 measured = _engines_own_rate(event) or measured
-                if piece := _piece(event):
+                if text := piece(event):
                     first = first or time.monotonic()
-                    pieces.append(piece)
-                    yield piece
+                    pieces.append(text)
+                    yield text
         finally:
             self.messages.append({"role": "assistant", "content": "".join(pieces)})
             if first is not None:
@@ -131,19 +132,9 @@ def _engines_own_rate(event: dict[str, Any]) -> float | None:
     return float(rate) if isinstance(rate, int | float) else None
 
 
-def _piece(event: dict[str, Any]) -> str:
-    choices = event.get("choices")
-    choice = choices[0] if isinstance(choices, list) and choices else None
-    if not isinstance(choice, dict):
-        return ""
-    delta = choice.get("delta")
-    text = delta.get("content") if isinstance(delta, dict) else choice.get("text")
-    return text if isinstance(text, str) else ""
-
-
 def _print(asking: _Asking) -> int:
-    for piece in asking.answer():
-        print(_shown(piece), end="", flush=True)
+    for text in asking.answer():
+        print(_shown(text), end="", flush=True)
     print()
     _tell_speed(asking)
     return Exit.OK

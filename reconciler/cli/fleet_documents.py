@@ -6,14 +6,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from reconciler.agents.verdicts import with_verdicts
 from reconciler.api.fleet import FleetPolicy
-from reconciler.api.meta import service_ref
+from reconciler.api.fleetnode import FleetNode
+from reconciler.api.meta import ObjectRef, service_ref
 from reconciler.cli.observed_status import status_as_seen
 from reconciler.core.observation import Observation
 from reconciler.loop import Listener
 from reconciler.loop.explained import explained
+from reconciler.models.url import is_loopback
 from reconciler.page.values import Documents
 from reconciler.report.plan_json import plan_json
 from reconciler.report.status import Status
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from reconciler.agents.left import LeftNode
     from reconciler.agents.nodes import AgentNodes
     from reconciler.api.nodestate import NodeState
+    from reconciler.fleet.fleet import Fleet
     from reconciler.loop import Pass
 
 
@@ -66,4 +70,13 @@ def _documents(seen: _Seen) -> Documents:
         status_json(status),
         plan_json(with_verdicts(plan, seen.states)),
         lambda namespace, name: explained(seen.planned, service_ref(f"{namespace}/{name}"), None),
+        page_of=lambda target: page_of(desired.fleet, target),
     )
+
+
+def page_of(fleet: Fleet, target: str) -> str | None:
+    """Where others find the page of a node, by what the fleet states of its agent."""
+    kind, _, name = target.partition("/")
+    node = fleet.get(FleetNode, ObjectRef("FleetNode", "", name)) if kind == "node" else None
+    url = node.spec.agent.url if node and node.spec.agent else None
+    return None if url is None or is_loopback(urlsplit(url).hostname or "") else url.rstrip("/")

@@ -21,6 +21,9 @@ def names_loopback(host: str) -> bool:
 
 
 def is_from_elsewhere(headers: Mapping[str, str]) -> bool:
-    """Whether a page of another origin made this request. What is no browser sends no Origin."""
+    """Whether a page of another origin made this request, another port's included. What is no
+    browser sends neither header."""
+    if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+        return True
     origin = headers.get("origin")
     return origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower()

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
     from reconciler.page.session import Session
 
-_STATIC = {"page.css": "text/css", "page.js": "text/javascript", "log.js": "text/javascript"}
+_STATIC = {
+    "page.css": "text/css",
+    **dict.fromkeys(("page.js", "log.js", "ask.js"), "text/javascript"),
+}
 
 
 Refusal = Callable[[Request], Response | None]
@@ -100,7 +103,11 @@ class Pages:
         if service is None:
             text = error_page("No such service", f"Nothing is known of {namespace}/{name} here.")
             return _html(request, text.encode(), 404)
-        more = {"service": service, "explained": documents.explain(namespace, name)}
+        more = {
+            "service": service,
+            "explained": documents.explain(namespace, name),
+            "ask_box": documents.ask_box(namespace, name),
+        }
         return _html(request, page("service", documents, **more).encode())
 
 

@@ -16,7 +16,9 @@ from reconciler.page import values
 from reconciler.report.terminal import printable
 
 
-def page(name: str, documents: values.Documents, **more: values.Document | None) -> str:
+def page(
+    name: str, documents: values.Documents, **more: values.Document | values.AskBox | None
+) -> str:
     """One of `templates/`, of these documents."""
     template = _environment().get_template(f"{name}.html")
     return template.render(
@@ -24,6 +26,7 @@ def page(name: str, documents: values.Documents, **more: values.Document | None)
         status=documents.status,
         plan=documents.plan,
         has_logs=documents.has_logs,
+        page_of=documents.page_of,
         here=name,
         **more,
     )

@@ -12,15 +12,27 @@ from reconciler.report.status import MEANT
 Document = Mapping[str, Any]
 
 
+class AskBox(NamedTuple):
+    """Where a person asks a service from its page. `refusal` says why nobody can now; else one of
+    `models` answers."""
+
+    refusal: str
+    models: tuple[str, ...] = ()
+
+
 class Documents(NamedTuple):
     """`title` names whose they are. No plan: no revision was followed yet. `explain` is called for
     a service that somebody looks at, with its namespace and name: the document of `explain -o
-    json`; None: no such service is declared. `has_logs`: this server has `/v1/logs`."""
+    json`; None: no such service is declared. `ask_box` likewise; None: this server passes no
+    question on. `page_of` is where the page of a node is, by its target; None: nobody says.
+    `has_logs`: this server has `/v1/logs`."""
 
     title: str
     status: Document
     plan: Document | None
     explain: Callable[[str, str], Document | None] = lambda _, __: None
+    ask_box: Callable[[str, str], AskBox | None] = lambda _, __: None
+    page_of: Callable[[str], str | None] = lambda _: None
     has_logs: bool = False
 
 

@@ -55,7 +55,9 @@ def test_whether_it_lives_may_be_asked_without_a_token(node: ServedNode) -> None
     assert ask(node, "/healthz").json()["status"] == "ok"
 
 
-def test_a_browser_sends_the_token_once_and_may_then_look_and_do_nothing(node: ServedNode) -> None:
+def test_a_browser_sends_the_token_once_and_may_then_look_and_ask_from_there(
+    node: ServedNode,
+) -> None:
     token = (node.state / "tls" / "token").read_text().strip()
     asks = {"Accept": "text/html,*/*"}
     wait_for(lambda: node.board.planned is not None)
@@ -73,6 +75,12 @@ def test_a_browser_sends_the_token_once_and_may_then_look_and_do_nothing(node: S
     assert "node/mac" in ask(node, "/", headers=known).text
     assert ask(node, "/v1/state", headers=known).status == 200
     assert ask(node, "/v1/wake", method="POST", headers=known).status == 401
+    box = "/services/default/nobody/ask"
+    here = f"https://127.0.0.1:{node.port}"
+    for own, status in ((here, 409), ("https://evil.test", 401), (None, 401)):
+        headers = known if own is None else known | {"Origin": own}
+        assert ask(node, box, method="POST", headers=headers).status == status
+    assert ask(node, box, method="POST", headers={"Origin": here}).status == 401
     assert token not in f"{form.text} {sent.headers} {sent.text}"
 
 

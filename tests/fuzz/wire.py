@@ -9,7 +9,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, cast
 
-from agent.bench.client import _events, _timed
+from agent.bench.client import _lines, _timed
 from agent.process.health import recogniser
 from reconciler.agents.scrape import figures
 from reconciler.api.errors import ModelError
@@ -31,6 +31,7 @@ from reconciler.memory.config import facts_of_files
 from reconciler.models.oci import _named
 from reconciler.models.pip import _parse_report
 from reconciler.models.tree import check_paths, entry_of, matching
+from reconciler.runtimes.streamed import events
 from reconciler.source.documents import read_foreign
 from tests.support.builders import ref
 from tests.support.kube_live import as_applied
@@ -204,7 +205,7 @@ def engine_events(_: Path) -> Read:
 
     def read(body: bytes) -> None:
         with contextlib.suppress(ValueError):
-            _timed(_events(cast("Any", BytesIO(body)), float("inf")), 0.0)
+            _timed(events(_lines(cast("Any", BytesIO(body)), float("inf"))), 0.0)
 
     return read
 

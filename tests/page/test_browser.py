@@ -208,3 +208,23 @@ def test_an_agents_page_shows_the_log_as_it_grows(browser: Browser, tmp_path: Pa
                     file.write(f"{line}\n")
                 wait_for(lambda line=line: line in tab.text, "the line")
             assert _findings(tab) == {}
+
+
+def test_a_service_is_asked_from_its_page(browser: Browser, tmp_path: Path) -> None:
+    files = {"chat.yaml": service("chat", "tiny")}
+    with ServedNode.open(tmp_path, files, engine=None) as node:
+        node.wait_ready()
+        with browser.open(f"{node.url}/services/default/chat") as tab:
+            tab.run("document.getElementById('question').focus()")
+            tab.type("Why is the sky blue?")
+            tab.press("Tab")
+
+            def has_answer() -> bool:
+                """A model of random weights may end its answer before it has begun."""
+                if tab.run("document.querySelector('#ask button').textContent") == "Ask":
+                    tab.press("Enter")
+                return bool(tab.run("document.getElementById('answer').textContent"))
+
+            wait_for(has_answer, tab.text)
+            assert "[no answer" not in tab.text
+            assert _findings(tab) == {}

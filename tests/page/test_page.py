@@ -14,7 +14,7 @@ from reconciler.api.meta import service_ref
 from reconciler.core.observation import Observation, ObservedPool, TargetState
 from reconciler.core.plan import Plan
 from reconciler.page.render import node_card, page, service_row
-from reconciler.page.values import Documents, memory_parts, node_cards, service_of, troubles
+from reconciler.page.values import AskBox, Documents, memory_parts, node_cards, service_of, troubles
 from reconciler.report.plan_json import plan_json
 from reconciler.report.status import DeclaredService, Status
 from reconciler.report.status_json import status_json
@@ -169,7 +169,11 @@ def test_a_bar_is_the_whole_pool(after: int | None, parts: list[tuple[str, int]]
 def test_nothing_that_others_wrote_is_markup(name: str) -> None:
     shown = {**status(), "services": [{**_service("chat"), "message": HOSTILE, "reason": HOSTILE}]}
     held = blocked(HOSTILE, HOSTILE)
-    service = {"service": service_of(shown, "default", "chat"), "explained": EXPLAINED}
+    service = {
+        "service": service_of(shown, "default", "chat"),
+        "explained": EXPLAINED,
+        "ask_box": AskBox("", (HOSTILE, HOSTILE)),
+    }
     more = service if name == "service" else {}
 
     text = page(name, Documents(HOSTILE, shown, plan(replaced(HOSTILE, GIB), held=(held,))), **more)
@@ -192,16 +196,19 @@ def test_a_page_says_what_the_documents_say() -> None:
 
 
 def test_a_services_page_has_its_settings_and_its_memory_by_part() -> None:
-    shown = Documents("mac", {**status(), "services": [_service("chat")]}, plan())
+    services = {**status(), "services": [_service("chat")]}
+    shown = Documents("mac", services, plan(), page_of=lambda _: "https://mac:9090")
     service = service_of(shown.status, "default", "chat")
 
-    text = page("service", shown, service=service, explained=EXPLAINED)
+    text = page("service", shown, service=service, explained=EXPLAINED, ask_box=None)
 
     assert "Memory 3.0 GiB weights 2.0 GiB context 1.0 GiB" in Tags(text).text
     assert "--ctx-size spec.contextSize 4096" in Tags(text).text
     assert f"--alias the Model {HOSTILE}" in Tags(text).text
     assert [part.bar.width for part in memory_parts(EXPLAINED["memory"])] == [666.7, 333.3]
-    assert "Settings" not in Tags(page("service", shown, service=service, explained=None)).text
+    bare = page("service", shown, service=service, explained=None, ask_box=None)
+    assert "Settings" not in Tags(bare).text
+    assert 'href="https://mac:9090/services/default/chat"' in text
 
 
 def test_three_hundred_nodes_and_three_thousand_services_are_a_page_in_time() -> None:

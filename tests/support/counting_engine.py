@@ -5,6 +5,9 @@
     tell(port, "/hang")                                # /metrics answers no more
     tell(port, "/load/NAME"), asked(port)              # as a router; what was asked of /metrics
 
+In a chat it says what it was asked, and to "go on" it answers until nobody listens. `asked` has
+both, the end as "left".
+
 With `--models-preset` it is a router: a model counts for itself, and a scrape that does not say
 `autoload=false` loads it. With LLAMA_API_KEY it asks for that key, but for its health.
 """
@@ -93,13 +96,36 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         server, (_, verb, *rest) = self.server, self.path.split("/")
+        if self.path == "/v1/chat/completions":
+            return self._chat()
         if verb == "count":
             server.tokens[rest[1] if len(rest) > 1 else server.names[0]] += int(rest[0])
         elif verb == "hang":
             server.hangs.set()
         elif verb == "load":
             server.loaded.add(rest[0])
-        self._send(200, {})
+        return self._send(200, {})
+
+    def _chat(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        question = body["messages"][-1]["content"]
+        self.server.asked.append(self.path)
+        self.send_response(200)
+        self.send_header("Connection", "close")
+        self.end_headers()
+        try:
+            self._piece(f"{body['model']} was asked: ")
+            self._piece(question)
+            while question == "go on":
+                self._piece(" and on")
+                time.sleep(0.01)
+        except OSError:
+            self.server.asked.append("left")
+        self.close_connection = True
+
+    def _piece(self, text: str) -> None:
+        event = {"choices": [{"delta": {"content": text}}]}
+        self.wfile.write(f"data: {json.dumps(event)}\n\n".encode())
 
     def _metrics(self, query: dict[str, str]) -> None:
         server = self.server

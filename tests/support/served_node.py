@@ -84,17 +84,18 @@ class ServedNode:
         files: Mapping[str, str],
         listen: ListenSettings | None = None,
         *,
-        engine: tuple[str, ...] = (),
+        engine: tuple[str, ...] | None = (),
         intervals: Intervals = _INTERVALS,
         wake: Wake | None = None,
     ) -> Iterator[ServedNode]:
-        """`files` beside a node `mac` and a model `tiny`; `engine` are options of the engine."""
+        """`files` beside a node `mac` and a model `tiny`; `engine` are options of the tiny engine,
+        None: llama.cpp itself."""
         fleet = root / "fleet"
         fleet.mkdir(exist_ok=True)
         tiny_llama(fleet / "tiny.gguf")
         own = {"node.yaml": node(), "model.yaml": model("tiny", source="tiny.gguf")}
         write_fleet(fleet, own | dict(files))
-        programs = {"llama-server": write_engine(root, *engine)}
+        programs = {} if engine is None else {"llama-server": write_engine(root, *engine)}
         wake = wake or Wake()
         with (
             own_row() as row,

@@ -28,6 +28,9 @@ async function refresh() {
 }
 
 function show(fresh) {
+  const ask = document.getElementById("ask");
+  const asked = fresh.getElementById("ask"); // what is being typed stays
+  if (ask && asked && ask.dataset.refusal !== asked.dataset.refusal) ask.replaceWith(asked);
   const main = document.querySelector("main");
   const next = fresh.querySelector("main");
   if (main.innerHTML === next.innerHTML) return;
