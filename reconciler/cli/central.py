@@ -9,6 +9,7 @@ import argparse
 import gc
 import signal
 from collections.abc import Callable
+from contextlib import nullcontext
 from time import monotonic
 
 from reconciler.agents.arrival import Stage
@@ -19,6 +20,7 @@ from reconciler.cli.console import Screen
 from reconciler.cli.fleet import beside_the_commit, journal_of, open_fleet, reader_of
 from reconciler.cli.fleet_steps import FleetSteps
 from reconciler.cli.headers import headers_of
+from reconciler.cli.listening import served_beside_agents
 from reconciler.cli.overrides import overrides_of
 from reconciler.cli.serve import log_to
 from reconciler.console.edge import Exit, endings, hangups
@@ -50,7 +52,12 @@ def central(args: argparse.Namespace, *, interval_s: float, timeout_s: float) ->
     headers = headers_of(
         args, screen, node=None, here=False, follows=not args.once, changed=wake.pass_now
     )
-    with open_clusters(args, agents, source, wake) as clusters:
+    with (
+        open_clusters(args, agents, source, wake) as clusters,
+        nullcontext(clusters.listeners)
+        if clusters
+        else served_beside_agents(args, agents, wake) as listeners,
+    ):
         leads = _leads(clusters) if not args.once else lambda: True
         console = ArrivalConsole(
             screen, args.output, agents, wake, timeout_s, leads, once=args.once
@@ -64,7 +71,7 @@ def central(args: argparse.Namespace, *, interval_s: float, timeout_s: float) ->
             reader_of(source, journal),
             fleet.applying(),
             journal,
-            (fleet, console, *(clusters.listeners if clusters else ())),
+            (fleet, console, *listeners),
             wake,
             timing=LoopTiming(poll_s=interval_s),
             confirmed=frozenset(args.confirm),

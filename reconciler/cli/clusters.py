@@ -268,11 +268,9 @@ def open_clusters(
 
 
 def serves_of(args: argparse.Namespace) -> Serves:
-    """What is answered over HTTP while a loop runs. Raises UsageError: it is about a loop."""
+    """What is answered over HTTP while a loop runs."""
     from reconciler.kube.server import Serves
 
-    if args.once and args.listen is not None:
-        raise UsageError("--listen goes with a loop: leave --once out")
     return Serves(args.listen, args.webhook_secret_file, args.page_token_file)
 
 

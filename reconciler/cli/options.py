@@ -95,10 +95,8 @@ def add_agent_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_cluster_loop_options(parser: argparse.ArgumentParser) -> None:
-    """What a loop over clusters answers over HTTP."""
-    group = parser.add_argument_group(
-        CommonTitle("a loop over clusters (each also an environment variable)")
-    )
+    """What a loop answers over HTTP, and how it leads in clusters."""
+    group = parser.add_argument_group(CommonTitle("a loop (each also an environment variable)"))
     add(group, (*LISTEN_OPTIONS, LEASE_DURATION))
 
 

@@ -67,8 +67,8 @@ def run(args: argparse.Namespace) -> int:
     if args.cluster and (args.watch or args.local is not None):
         option = "--watch" if args.watch else "--local"
         raise UsageError(f"{option} is about this machine alone: leave --cluster out")
-    if args.listen is not None and not args.cluster and not args.fleet.startswith("cluster://"):
-        raise UsageError("--listen goes with --cluster: a node's agent has a server of its own")
+    if args.listen is not None and args.once:
+        raise UsageError("--listen goes with a loop: leave --once out")
     interval_s = _seconds(args.interval, "--interval")
     timeout_s = _seconds(args.timeout, "--timeout")
     if args.dry_run:
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     from reconciler.cli.serve import ServeOptions, serve
 
     debounce_s = _seconds(args.debounce, "--debounce")
-    return serve(args, ServeOptions(interval_s, timeout_s, debounce_s))
+    return serve(args, ServeOptions(interval_s, timeout_s, debounce_s, listen=args.listen))
 
 
 def _seconds(text: str, option: str) -> float:

@@ -22,6 +22,7 @@ from reconciler.cli.once import Recorder, once
 from reconciler.cli.progress import ProgressLine
 from reconciler.cli.watching import watch_files
 from reconciler.console.edge import Exit, endings, hangups
+from reconciler.console.value import Listen
 from reconciler.core.observation import Instance
 from reconciler.core.plan import Plan
 from reconciler.loop import Loop, LoopTiming, Wake
@@ -51,7 +52,8 @@ class ServeOptions:
     is_hopeless: Callable[[Plan], bool] = lambda _: False
     ends_refused: bool = False  # a run without a terminal: what is not valid stays so
     deadline_s: float | None = None  # stop after so long, whatever happened
-    on_page: Callable[[str], None] | None = None  # serve the node's page, and say where
+    listen: Listen | None = None  # serve the node's page there
+    on_page: Callable[[str], None] | None = None  # serve it on a free port, and say where
 
 
 def serve(args: argparse.Namespace, service: ServeOptions) -> int:
@@ -86,7 +88,7 @@ def serve(args: argparse.Namespace, service: ServeOptions) -> int:
         stop_children=args.stop_on_exit,
         headers=headers,
     )
-    with hangups(wake.fetch), node as here, _page(here, wake, service.on_page):
+    with hangups(wake.fetch), node as here, _page(here, wake, service, screen):
         if here.journal.damage:
             screen.say(here.journal.damage)
         if args.watch and service.on_ready is None:
@@ -112,9 +114,10 @@ def serve(args: argparse.Namespace, service: ServeOptions) -> int:
 
 
 @contextlib.contextmanager
-def _page(node: Node, wake: Wake, on_page: Callable[[str], None] | None) -> Iterator[None]:
-    """The node's page on a free port of loopback, if anybody is to hear where."""
-    if on_page is None:
+def _page(node: Node, wake: Wake, service: ServeOptions, screen: Screen) -> Iterator[None]:
+    """The node's page, where one is asked for."""
+    listen, on_page = service.listen, service.on_page
+    if listen is None and on_page is None:
         yield
         return
     from agent.server import ListenSettings, serve_state
@@ -122,9 +125,15 @@ def _page(node: Node, wake: Wake, on_page: Callable[[str], None] | None) -> Iter
 
     board = StateBoard(node.agent.processes)
     node.loop.listeners.add(board)
-    with serve_state(node, board, ListenSettings(port=0), wake) as server:
-        if (url := server.wait().url) is not None:
-            on_page(url)
+    where = ListenSettings(port=0) if listen is None else ListenSettings(listen.host, listen.port)
+    with serve_state(node, board, where, wake) as server:
+        served = server.wait()
+        if served.url is None:
+            screen.say(f"the page is not served: {served.problem}", Tone.CHANGE)
+        elif on_page is not None:
+            on_page(served.url)
+        else:
+            screen.say(f"the page is served on {served.url}")
         yield
 
 

@@ -180,6 +180,19 @@ def test_a_push_reaches_agents_that_do_not_poll_because_they_are_woken(two: Two)
     assert two.two.wait_ready("d").ready
 
 
+def test_a_loop_beside_agents_alone_has_the_page_of_all(two: Two) -> None:
+    centre = two.centre.start("follow", "-C", two.fleet.url, "--listen", "127.0.0.1:0")
+    centre.wait_said("served on port ")
+    url = f"http://127.0.0.1:{centre.err.partition('served on port ')[2].split()[0]}"
+    names = {"node/here", "node/there", "default/a", "default/b"}
+
+    wait_for(lambda: all(name in request(url, "GET", "/").text for name in names), url)
+
+    assert "reconcile ask default/a" in request(url, "GET", "/services/default/a").text
+    assert request(url, "GET", "/readyz").status == 200
+    assert centre.end() == OK
+
+
 def test_once_waits_for_all_agents_and_says_what_became_of_each_change(two: Two) -> None:
     two.fleet.repo.publish({"services/c.yaml": _placed("c", "here")})
 

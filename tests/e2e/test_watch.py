@@ -19,6 +19,7 @@ from tests.support.fleets import model, service
 from tests.support.gguf_models import tiny_llama
 from tests.support.http import FileServer
 from tests.support.reconciler import Fleet, Machine, Running
+from tests.support.served_node import request
 from tests.support.wait import PATIENCE_S, wait_for
 
 pytestmark = pytest.mark.e2e
@@ -54,6 +55,15 @@ def test_a_saved_file_is_planned_and_applied(
     assert "services/chat.yaml:6   uncommitted" in watching.out
     assert after.endpoint
     assert context_size(after.endpoint) == 2048
+
+
+def test_a_watch_serves_the_page_of_its_node(machine: Machine, fleet: Fleet) -> None:
+    fleet.push_service("chat", contextSize=1024)
+    running = watch(machine, fleet, "--listen", "127.0.0.1:0")
+
+    url = running.err.partition("the page is served on ")[2].split()[0]
+
+    assert "default/chat" in request(url, "GET", "/").text
 
 
 def test_what_was_saved_before_the_watch_began_is_read(tmp_path: Path) -> None:
