@@ -87,11 +87,11 @@ def _stitch_service(definitions: dict[str, Any], runtimes: Mapping[str, Runtime]
     """The runtime's names, what it serves, and its options, into InferenceService.spec."""
     spec = definitions["InferenceServiceSpec"]
     for path in OVERRIDDEN_FIELDS:
-        own = definitions["ModelEntry"]["properties"][path]
+        own = definitions["ModelEntry"]["properties"][path.partition(".")[0]]
         description = own["description"].partition(" Unset: ")[0]
         own["description"] = f"{description} Unset: the service's."
         if DEFAULTS[path] is not None:
-            spec["properties"][path]["default"] = DEFAULTS[path]
+            _property(definitions, spec, path)["default"] = DEFAULTS[path]
     rows = sorted(runtimes.values(), key=lambda row: row.name)
     spec["properties"]["runtime"]["enum"] = names_of(rows)
     many = names_of(row for row in rows if row.serves_many)
@@ -108,6 +108,14 @@ def _stitch_service(definitions: dict[str, Any], runtimes: Mapping[str, Runtime]
             }
         )
     spec["allOf"] = rules
+
+
+def _property(definitions: dict[str, Any], part: dict[str, Any], path: str) -> dict[str, Any]:
+    """The schema of a field of a part, by its path."""
+    name, _, inner = path.partition(".")
+    own: dict[str, Any] = part["properties"][name]
+    below = definitions[own["$ref"].rpartition("/")[2]] if inner else {}
+    return _property(definitions, below, inner) if inner else own
 
 
 def _exclusion(many: list[str], free: list[str]) -> dict[str, Any]:

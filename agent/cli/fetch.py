@@ -111,7 +111,7 @@ def _wanted(
     from agent.state.node_name import remembered_node
     from reconciler.api.meta import DEFAULT_NAMESPACE, ObjectRef
     from reconciler.api.model import Model
-    from reconciler.fleet.model_file import model_file, with_projectors
+    from reconciler.fleet.model_file import model_file, with_companions
 
     fleet = desired.fleet
     if not names:
@@ -125,7 +125,7 @@ def _wanted(
         if model is None:
             have = ", ".join(m.ref.label for m in fleet.all(Model)) or "none"
             raise UsageError(f"{name}: the fleet has no such Model; there is {have}")
-        models += with_projectors([model_file(model, fleet)])
+        models += with_companions([model_file(model, fleet)])
     return tuple(models)
 
 

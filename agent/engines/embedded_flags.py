@@ -179,6 +179,10 @@ def _experts_of(text: str) -> str:
     return ",".join(rf"blk\.{layer}{_EXPERTS}" for layer in range(int(text)))
 
 
+def _ways(text: str) -> list[object]:
+    return [_member("common_speculative_type", "COMMON_SPECULATIVE_TYPE_")(w) for w in _list(text)]
+
+
 _pooling = _member("llama_pooling_type", "LLAMA_POOLING_TYPE_")
 _cache_type = _member("ggml_type", "GGML_TYPE_")
 
@@ -250,6 +254,45 @@ _MODEL = (
     _value("--yarn-beta-slow", "yarn_beta_slow", float),
     _value("--yarn-beta-fast", "yarn_beta_fast", float),
 )
+_N_GRAMS = ("ngram_simple", "ngram_map_k", "ngram_map_k4v")
+_GUESSING = (
+    _value("--spec-type", "speculative.types", _ways),
+    _value("--spec-draft-model -md --model-draft", "speculative.draft.mparams.path", str),
+    _value("--spec-draft-n-max", "speculative.draft.n_max", int),
+    _value("--spec-draft-n-min", "speculative.draft.n_min", int),
+    _value("--spec-draft-p-min --draft-p-min", "speculative.draft.p_min", float),
+    _value("--spec-draft-p-split --draft-p-split", "speculative.draft.p_split", float),
+    _value("--spec-draft-ngl", "speculative.draft.n_gpu_layers", _layers),
+    _value(
+        "--spec-draft-type-k -ctkd --cache-type-k-draft",
+        "speculative.draft.cache_type_k",
+        _cache_type,
+    ),
+    _value(
+        "--spec-draft-type-v -ctvd --cache-type-v-draft",
+        "speculative.draft.cache_type_v",
+        _cache_type,
+    ),
+    *_switch(
+        "--spec-draft-backend-sampling",
+        "--no-spec-draft-backend-sampling",
+        "speculative.draft.backend_sampling",
+    ),
+    _value(
+        "--spec-draft-sampling",
+        "speculative.draft.probabilistic",
+        _choice({"greedy": False, "probabilistic": True}),
+    ),
+    *(
+        _value(f"--spec-ngram-mod-{flag}", f"speculative.ngram_mod.{name}", int)
+        for flag, name in (("n-min", "n_min"), ("n-max", "n_max"), ("n-match", "n_match"))
+    ),
+    *(
+        _value(f"--spec-{kind.replace('_', '-')}-{flag}", f"speculative.{kind}.{name}", int)
+        for kind in _N_GRAMS
+        for flag, name in (("size-n", "size_n"), ("size-m", "size_m"), ("min-hits", "min_hits"))
+    ),
+)
 _PROMPT = (
     *_switch("--jinja", "--no-jinja", "use_jinja"),
     _value("--chat-template", "chat_template", str),
@@ -307,5 +350,9 @@ _SAMPLING = (
     _bare("--ignore-eos", _set("sampling.ignore_eos", _fixed(True))),
 )
 _FLAGS: Mapping[str, _FlagRow] = MappingProxyType(
-    {name: row for row in (*_SERVER, *_MODEL, *_PROMPT, *_SAMPLING) for name in row.names}
+    {
+        name: row
+        for row in (*_SERVER, *_MODEL, *_GUESSING, *_PROMPT, *_SAMPLING)
+        for name in row.names
+    }
 )

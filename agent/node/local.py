@@ -32,7 +32,7 @@ from reconciler.api.fleetnode import FleetNode
 from reconciler.api.meta import ObjectRef
 from reconciler.api.model import Model
 from reconciler.fleet.fleet import Fleet
-from reconciler.fleet.model_file import ModelFile, with_projectors
+from reconciler.fleet.model_file import ModelFile, with_companions
 from reconciler.memory import ModelFacts
 from reconciler.models.headers import Headers
 from reconciler.models.scheme import FetchContext
@@ -160,7 +160,7 @@ class LocalAgent:
         return [
             model
             for state in self.processes.snapshot()
-            for model in with_projectors(models_of(state.launch))
+            for model in with_companions(models_of(state.launch))
         ]
 
     def save(self) -> None:

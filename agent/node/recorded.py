@@ -24,7 +24,7 @@ from agent.process.ports import PortBook
 from agent.process.rebuilt import models_of
 from agent.process.records import Records
 from agent.state.directory import StateDir
-from reconciler.fleet.model_file import ModelFile, with_projectors
+from reconciler.fleet.model_file import ModelFile, with_companions
 from reconciler.loop import Listener, Loop, Wake
 from reconciler.loop.journal import SourceJournal
 from reconciler.models.headers import Headers
@@ -112,7 +112,7 @@ def needed_digests(state: StateDir, store: ModelStore) -> frozenset[str]:
 
 def _recorded_models(state: StateDir) -> list[ModelFile]:
     return [
-        m for record in Records(state).read_all() for m in with_projectors(models_of(record.launch))
+        m for record in Records(state).read_all() for m in with_companions(models_of(record.launch))
     ]
 
 

@@ -21,7 +21,7 @@ from reconciler.core.plan import Plan
 from reconciler.core.prune import Before
 from reconciler.core.target import Outcome, Target, apply_plan
 from reconciler.fleet.fleet import Fleet
-from reconciler.fleet.model_file import model_file, with_projectors
+from reconciler.fleet.model_file import model_file, with_companions
 from reconciler.loop import Gate, Listener, Steps, steps_of
 from reconciler.loop.desired import NOTHING_REFUSED, CachedFacts, Desired
 from reconciler.models.headers import Headers, first_known
@@ -165,7 +165,7 @@ def _stated(desired: Desired, name: str) -> FleetNode | None:
 
 def _declared(desired: Desired) -> DeclaredModels:
     fleet = desired.fleet
-    models = with_projectors(model_file(model, fleet) for model in fleet.all(Model))
+    models = with_companions(model_file(model, fleet) for model in fleet.all(Model))
     return DeclaredModels(fleet.revision, models, fleet.policy.keep_revisions)
 
 

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from agent.process.launch import Launch
 from reconciler.fleet.fleet import Origin
-from reconciler.fleet.model_file import ModelFile, projector_of
+from reconciler.fleet.model_file import ModelFile, read_inputs
 from reconciler.fleet.workload import LOOPBACK, Exposure, Workload
 
 
 def models_of(launch: Launch) -> tuple[ModelFile, ...]:
     """The models of a launch."""
-    return tuple(
-        ModelFile(
-            m["name"],
-            m["source"],
-            m["format"],
-            m["sha256"],
-            files=tuple(m.get("files", ())),
-            projector=projector_of(m),
-        )
-        for m in launch.inputs["models"]
-    )
+    return tuple(map(read_inputs, launch.inputs["models"]))
 
 
 def workload_of(launch: Launch, node: str) -> Workload:

@@ -1,5 +1,6 @@
 """Kind InferenceService: which models answer, with which settings, where. Pure."""
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
@@ -20,6 +21,7 @@ from reconciler.api.service_parts import (
     SecretName,
     ServiceMemory,
 )
+from reconciler.api.speculative import SpeculativeDecoding, loads_a_model, ways_of
 
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
 ContextSize = Annotated[int, Field(ge=128, le=2**27)]
@@ -102,6 +104,13 @@ class ModelSettings(Spec):
             " read a long prompt faster, and take more memory."
         ),
     ] = None
+    speculative_decoding: Annotated[
+        SpeculativeDecoding,
+        Field(
+            description="Guesses tokens ahead, which the model checks several at a time: the same"
+            " answers, often faster."
+        ),
+    ] = SpeculativeDecoding.model_construct()
     extra_args: Annotated[
         Args,
         Purpose(PROCESS),
@@ -310,11 +319,38 @@ class InferenceService(Resource):
         return (self.spec.model_ref,) if self.spec.model_ref else ()
 
     @cached_property
+    def draft_names(self) -> Mapping[str, str]:
+        """For each model that it serves the name of the Model that guesses for it, if one does."""
+        entries = {e.name: e.speculative_decoding for e in self.spec.models or ()}
+        ours = self.spec.speculative_decoding
+        named = {}
+        for name in self.model_names:
+            own = entries.get(name, ours)
+            draft = own.draft_model_ref or ours.draft_model_ref
+            if draft is not None and loads_a_model(ways_of(own.type or ours.type)):
+                named[name] = draft
+        return named
+
+    @cached_property
+    def needed_names(self) -> tuple[str, ...]:
+        """Names of all Models of which it needs the files."""
+        return (*self.model_names, *self.draft_names.values())
+
+    @cached_property
     def references(self) -> tuple[Reference, ...]:
         if self.spec.models is None:
             fields = [("spec.modelRef", name) for name in self.model_names]
         else:
             fields = [(f"spec.models[{i}].name", m.name) for i, m in enumerate(self.spec.models)]
+        stated = (
+            ("spec", self.spec),
+            *((f"spec.models[{i}]", e) for i, e in enumerate(self.spec.models or ())),
+        )
+        fields += [
+            (f"{at}.speculativeDecoding.draftModelRef", draft)
+            for at, part in stated
+            if (draft := part.speculative_decoding.draft_model_ref) is not None
+        ]
         return tuple(Reference(field, self._near("Model", name)) for field, name in fields) + tuple(
             Reference(f"spec.placement.nodes[{i}]", ObjectRef("FleetNode", "", name))
             for i, name in enumerate(self.spec.placement.nodes)

@@ -60,6 +60,7 @@ _RULES = (
     Rule("NodeCapability", Severity.BLOCKED, "The node does not offer what the service needs."),
     Rule("FormatMismatch", Severity.BLOCKED, "The runtime cannot load the model's format."),
     Rule("ProjectorMismatch", Severity.BLOCKED, "A projector in a model's place, or the reverse."),
+    Rule("DraftMismatch", Severity.BLOCKED, "What is to guess tokens for a model cannot do so."),
     Rule("PortConflict", Severity.BLOCKED, "Several services on one node state the same port."),
     Rule("MemoryFits", Severity.BLOCKED, "The service does not fit the node's memory budget."),
     Rule("ModelUnreadable", Severity.BLOCKED, "The model file's header breaks a limit."),

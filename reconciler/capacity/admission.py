@@ -17,7 +17,7 @@ from reconciler.capacity.ledger import Ledger
 from reconciler.capacity.pools import MemoryPool, budgeted, needs_of_stated, pools, settled
 from reconciler.capacity.remedies import Occupancy, refusal, shortfall
 from reconciler.capacity.smaller import Asked, ModelRequest, useful_context
-from reconciler.fleet.model_file import ModelFile, with_projectors
+from reconciler.fleet.model_file import ModelFile, with_companions
 from reconciler.fleet.workload import PoolNeed, Workload
 from reconciler.memory import MemoryEstimate, ModelFacts
 from reconciler.runtimes.runtime import Runtime
@@ -231,7 +231,11 @@ def _size(
         settings = settled(runtime.memory_settings(workload, model), node, its.block_count)
         beside = model.projector
         projector = facts[beside.ref(workload.ref.namespace)] if beside else None
-        requests.append(ModelRequest(its, settings, model.identities[0], estimates, projector))
+        request = ModelRequest(its, settings, model.identities[0], estimates, projector)
+        if model.draft is not None:
+            draft = facts[model.draft.ref(workload.ref.namespace)]
+            request = replace(request, draft=draft, draft_file=model.draft.identities[0])
+        requests.append(request)
     result.warnings += _too_long(candidate, requests)
     result.warnings += _without_experts(candidate, requests)
     places = candidate.service.spec.router.resident if runtime.serves_many else None
@@ -257,7 +261,7 @@ def _as_stated(
 
 def _lacks_facts(model: ModelFile, candidate: Candidate, facts: Facts) -> bool:
     namespace = candidate.workload.ref.namespace
-    return any(file.ref(namespace) not in facts for file in with_projectors([model]))
+    return any(file.ref(namespace) not in facts for file in with_companions([model]))
 
 
 def _without_experts(candidate: Candidate, requests: Iterable[ModelRequest]) -> Iterator[Finding]:

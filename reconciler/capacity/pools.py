@@ -114,6 +114,12 @@ def needs(
         on_host += estimate.projector_bytes
     else:
         first += estimate.projector_bytes
+    if settings.gpu_layers == 0 or not (settings.drafting and settings.drafting.heads):
+        on_host += estimate.draft_bytes
+    elif others:  # heads are the last layers
+        others[-1] += estimate.draft_bytes
+    else:
+        first += estimate.draft_bytes
     return (
         *(PoolNeed(pool.name, on_host, pool.budget_bytes, mapped) for pool in machine if on_host),
         *(
@@ -122,6 +128,20 @@ def needs(
             if size
         ),
     )
+
+
+def together(first: Sequence[PoolNeed], second: Sequence[PoolNeed]) -> tuple[PoolNeed, ...]:
+    """What two models of one process take of each pool."""
+    by_pool = {need.pool: need for need in first}
+    for need in second:
+        other = by_pool.get(need.pool)
+        by_pool[need.pool] = _both(other, need) if other else need
+    return tuple(by_pool.values())
+
+
+def _both(one: PoolNeed, other: PoolNeed) -> PoolNeed:
+    weights = (*one.weights, *other.weights)
+    return replace(one, bytes=one.bytes + other.bytes, weights=weights)
 
 
 def needs_of_stated(size: int, devices: int, known: Sequence[MemoryPool]) -> tuple[PoolNeed, ...]:

@@ -10,14 +10,16 @@ from dataclasses import dataclass, field, replace
 
 from reconciler.api.quantity import format_bytes, show_bytes
 from reconciler.capacity.estimates import Estimates
-from reconciler.capacity.pools import MemoryPool, needs, resident
+from reconciler.capacity.pools import MemoryPool, needs, resident, together
 from reconciler.fleet.workload import PoolNeed
 from reconciler.memory import (
     CACHE_TYPES,
     MemoryEstimate,
     MemorySettings,
     ModelFacts,
+    beside_draft,
     beside_projector,
+    settings_of_draft,
 )
 from reconciler.memory.layers import shape
 
@@ -32,22 +34,39 @@ _SMALLEST_QUANTISATION = 8  # a file of two bits a weight is an eighth of one of
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
     """One model of a process. `file` identifies its weights (sha256 or source), to share them;
-    `projector` are the header facts of its projector."""
+    `projector` are the header facts of its projector, `draft` those of the model that guesses for
+    it, whose weights are `draft_file`."""
 
     facts: ModelFacts
     settings: MemorySettings
     file: str | None = None
     estimates: Estimates = field(default_factory=Estimates, compare=False, repr=False)
     projector: ModelFacts | None = None
+    draft: ModelFacts | None = None
+    draft_file: str | None = None
 
     @property
     def estimate(self) -> MemoryEstimate:
+        draft = self._draft
+        return self._own if draft is None else beside_draft(self._own, draft.estimate)
+
+    def needs_in(self, pools: Sequence[MemoryPool]) -> tuple[PoolNeed, ...]:
+        own = needs(self._own, self.settings, pools, self.facts, self.file, self.estimates)
+        draft = self._draft
+        return own if draft is None else together(own, draft.needs_in(pools))
+
+    @property
+    def _own(self) -> MemoryEstimate:
+        """Without a draft."""
         own = self.estimates.of(self.facts, self.settings)
         return own if self.projector is None else beside_projector(own, self.projector)
 
-    def needs_in(self, pools: Sequence[MemoryPool]) -> tuple[PoolNeed, ...]:
-        own = self.estimate
-        return needs(own, self.settings, pools, self.facts, self.file, self.estimates)
+    @property
+    def _draft(self) -> ModelRequest | None:
+        if self.draft is None:
+            return None
+        settings = settings_of_draft(self.settings)
+        return ModelRequest(self.draft, settings, self.draft_file, self.estimates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,9 +250,7 @@ def _quantisation(asked: Asked, fits: Fits) -> Iterator[str]:
         size = count * _MIB
         repackable = request.facts.repackable_bytes * size // whole
         facts = replace(request.facts, weights_bytes=size, repackable_bytes=repackable)
-        return replace(
-            asked, requests=(ModelRequest(facts, request.settings, projector=request.projector),)
-        )
+        return replace(asked, requests=(replace(request, facts=facts, file=None),))
 
     least = -(-whole // _SMALLEST_QUANTISATION // _MIB)
     count = largest(least, (whole - 1) // _MIB, lambda n: fits(with_mib(n)))

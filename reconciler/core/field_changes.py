@@ -60,8 +60,10 @@ def _flat(inputs: Mapping[str, Any]) -> dict[str, Any]:
             f"{NODE_PREFIX}{_POOL[key]}": value for key, value in pool.items() if key != "name"
         }
         flat["placement.nodes"] = [pool["name"]]
-    for model in models:
-        flat |= {f"{MODEL_PREFIX}{model['name']}.{k}": v for k, v in model.items() if k != "name"}
+    drafts = (model.get("draft") for model in models)
+    for model in (*models, *(draft for draft in drafts if isinstance(draft, Mapping))):
+        own = f"{MODEL_PREFIX}{model.get('name')}."
+        flat |= {f"{own}{k}": v for k, v in model.items() if k not in ("name", "draft")}
     return flat
 
 

@@ -19,8 +19,9 @@ class ModelFile:
     `name` is the public model name (the Model's metadata.name). `source` is its spec.source; a path
     inside the repository stays a path. `sha256` is None when nothing pins the bytes yet; of a model
     of several files it is models.tree.tree_digest. `files` are its spec.files. `projector` is what
-    an engine loads beside it. `packed_bytes` lie beside the model while it is unpacked from them.
-    `in_place`: it is served where it lies on the node, and takes nothing of the store's disk.
+    an engine loads beside it, `draft` the model that guesses for it. `packed_bytes` lie beside the
+    model while it is unpacked from them. `in_place`: it is served where it lies on the node, and
+    takes nothing of the store's disk.
     """
 
     name: str
@@ -32,6 +33,7 @@ class ModelFile:
     projector: ModelFile | None = None
     packed_bytes: int = 0
     in_place: bool = False
+    draft: ModelFile | None = None
 
     def ref(self, namespace: str) -> ObjectRef:
         """The Model of the file; for a projector, the ref that represents it."""
@@ -62,7 +64,22 @@ class ModelFile:
         own: dict[str, Any] = {"files": list(self.files)} if self.files else {}
         if self.projector is not None:
             own |= {"mmproj": self.projector.source, "mmprojSha256": self.projector.sha256}
+        if self.draft is not None:
+            own |= {"draft": self.draft.inputs}
         return values | {"sha256": self.sha256} | own
+
+
+def read_inputs(model: Mapping[str, Any]) -> ModelFile:
+    """The file of which these are the `ModelFile.inputs`."""
+    return ModelFile(
+        model["name"],
+        model["source"],
+        model["format"],
+        model["sha256"],
+        files=tuple(model.get("files", ())),
+        projector=projector_of(model),
+        draft=read_inputs(model["draft"]) if "draft" in model else None,
+    )
 
 
 def projector_of(model: Mapping[str, Any]) -> ModelFile | None:
@@ -73,31 +90,38 @@ def projector_of(model: Mapping[str, Any]) -> ModelFile | None:
     return ModelFile(name, model["mmproj"], "gguf", model["mmprojSha256"])
 
 
-def with_projectors(models: Iterable[ModelFile]) -> tuple[ModelFile, ...]:
-    """The files of models and of their projectors: what a store has for them."""
-    return tuple(
-        file for m in models for file in ((m,) if m.projector is None else (m, m.projector))
-    )
+def with_companions(models: Iterable[ModelFile]) -> tuple[ModelFile, ...]:
+    """The files of models, and of what is loaded beside them: what a store has for them."""
+    return tuple(file for m in models for file in (m, m.projector, m.draft) if file is not None)
 
 
 def known_by(inputs: Mapping[str, Any]) -> frozenset[str]:
     """The identities of the bytes (`ModelFile.identities`) in `Workload.inputs`, which may have
     come over a network."""
-    digests = (model.get(key) for model in inputs.get("models", ()) for key in _NAMES_OF_BYTES)
+    models = inputs.get("models", ())
+    drafts = (model.get("draft") for model in models)
+    every = (*models, *(draft for draft in drafts if isinstance(draft, Mapping)))
+    digests = (model.get(key) for model in every for key in _NAMES_OF_BYTES)
     return frozenset(public_source(name) for name in digests if isinstance(name, str))
 
 
 def public_inputs(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     """`Workload.inputs` for everyone to see. Their sender may have written anything."""
     models = inputs.get("models", ())
-    if not any("?" in str(model.get(key)) for model in models for key in _SOURCES):
+    if not any("?" in str(model.get(key)) for model in models for key in (*_SOURCES, "draft")):
         return inputs
-    return {**inputs, "models": [{**model, **_public_sources(model)} for model in models]}
+    return {**inputs, "models": [_public_model(model) for model in models]}
 
 
-def _public_sources(model: Mapping[str, Any]) -> dict[str, str]:
+def _public_model(model: Mapping[str, Any]) -> dict[str, Any]:
     sources = ((key, model.get(key)) for key in _SOURCES)
-    return {key: public_source(source) for key, source in sources if isinstance(source, str)}
+    public = {key: public_source(source) for key, source in sources if isinstance(source, str)}
+    draft = model.get("draft")
+    return {
+        **model,
+        **public,
+        **({"draft": _public_model(draft)} if isinstance(draft, Mapping) else {}),
+    }
 
 
 _SOURCES = ("source", "mmproj")
@@ -123,6 +147,8 @@ def sized(file: ModelFile, facts: Mapping[ObjectRef, ModelFacts], namespace: str
     """Add its size from the header's facts, if it is not a file of the repository."""
     if file.projector is not None:
         file = replace(file, projector=sized(file.projector, facts, namespace))
+    if file.draft is not None:
+        file = replace(file, draft=sized(file.draft, facts, namespace))
     known = facts.get(file.ref(namespace))
     if file.size_bytes is not None or known is None:
         return file

@@ -11,7 +11,7 @@ from reconciler.api.digest import digest
 from reconciler.api.meta import ObjectRef
 from reconciler.fleet.command import EMPTY
 from reconciler.fleet.fleet import Origin
-from reconciler.fleet.model_file import ModelFile, with_projectors
+from reconciler.fleet.model_file import ModelFile, with_companions
 from reconciler.memory import MemoryEstimate
 
 
@@ -102,7 +102,7 @@ class Workload:
     @property
     def model_files(self) -> tuple[ModelFile, ...]:
         """All that has to be where it runs before it starts."""
-        return with_projectors(self.models)
+        return with_companions(self.models)
 
     @property
     def target(self) -> str:
@@ -175,4 +175,5 @@ def _as_stated(model: ModelFile) -> ModelFile:
     """Without what was read of it where it lies."""
     size = None if "://" in model.source else model.size_bytes
     projector = _as_stated(model.projector) if model.projector else None
-    return replace(model, size_bytes=size, projector=projector)
+    draft = _as_stated(model.draft) if model.draft else None
+    return replace(model, size_bytes=size, projector=projector, draft=draft)

@@ -41,7 +41,7 @@ from reconciler.gguf.limits import (
 from reconciler.gguf.sizes import TensorSizes
 from reconciler.gguf.tensor import tensor
 from reconciler.gguf.window import Window
-from reconciler.memory import ModelFacts
+from reconciler.memory import TOKENS_COMPARED, ModelFacts
 from reconciler.memory.architectures import is_recurrent
 from reconciler.memory.keys import FactValue, Number
 
@@ -90,6 +90,9 @@ def combine(parts: Sequence[ModelFacts]) -> ModelFacts:
         block_bytes=_by_layer([part.block_bytes for part in parts]),
         expert_bytes=_by_layer([part.expert_bytes for part in parts]),
         largest_bytes=max(part.largest_bytes for part in parts),
+        heads=sum(part.heads for part in parts),
+        tokenizer=first.tokenizer,
+        first_tokens=first.first_tokens,
     )
 
 
@@ -103,6 +106,8 @@ _LOOKS_LIKE = {
     b"<!do": ": it is a web page",
     b"<htm": ": it is a web page",
 }
+_LONGEST_TOKENIZER = 64
+_MODELS_OWN = 5  # tokens at the start that llama.cpp does not compare
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 _ARRAY_HEAD = struct.Struct("<IQ")
@@ -121,6 +126,8 @@ class _HeaderWalk:
         self._vocabulary: int | None = None
         self._merges = 0
         self._sizes = TensorSizes()
+        self._tokenizer = ""
+        self._first_tokens = ""
         self._has_chat_template = False
         self._strings = 0
         self._numbers = 0
@@ -161,6 +168,9 @@ class _HeaderWalk:
             block_bytes=self._sizes.blocks,
             expert_bytes=self._sizes.experts,
             largest_bytes=self._sizes.largest,
+            heads=self._sizes.heads,
+            tokenizer=self._tokenizer,
+            first_tokens=self._first_tokens,
         )
 
     def _counts(self) -> tuple[int, int]:
@@ -220,6 +230,9 @@ class _HeaderWalk:
             self._refuse(name, f"the key {shown(name)} must be a number, not text")
         if name in CHAT_TEMPLATES and length > 0:
             self._has_chat_template = True
+        if name == "tokenizer.ggml.model" and length <= _LONGEST_TOKENIZER:
+            self._tokenizer = window.take(length, name).decode("ascii", "backslashreplace")
+            return
         if name not in ("general.architecture", "general.type"):
             window.skip(length, f"the text of {shown(name)}")
             return
@@ -251,7 +264,8 @@ class _HeaderWalk:
                 raise HeaderError(f"{what} makes more than {MAX_STRINGS} strings in one header")
             if limits is not None:
                 self._refuse(name, f"the key {shown(name)} must be a list of numbers, not of texts")
-            window.skip_strings(count, what)
+            taken = self._first(count, what) if name == "tokenizer.ggml.tokens" else 0
+            window.skip_strings(count - taken, what)
             return
         if kind == ARRAY:
             raise HeaderError(f"the array {shown(name)} holds arrays; llama.cpp reads none such")
@@ -270,6 +284,19 @@ class _HeaderWalk:
         values = tuple(value for (value,) in form.iter_unpack(data))
         if self._in_range(name, kind, values, limits):
             self._keep(name, values, count)
+
+    def _first(self, count: int, what: str) -> int:
+        """Read the first tokens of a vocabulary, and note them; how many that are."""
+        digest = hashlib.sha256()
+        taken = min(count, TOKENS_COMPARED)
+        for index in range(taken):
+            (length,) = self._window.unpack(_U64, what)
+            if index < _MODELS_OWN or length > MAX_STRING_BYTES:
+                self._window.skip(length, what)
+            else:
+                digest.update(length.to_bytes(4, "big") + self._window.take(length, what))
+        self._first_tokens = digest.hexdigest()[:16]
+        return taken
 
     def _keep(self, name: str, value: FactValue, count: int) -> None:
         self._numbers += count

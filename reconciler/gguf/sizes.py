@@ -13,6 +13,7 @@ _LOOKUP = frozenset(
 _HEAD = b"output.weight"
 _BLOCK = re.compile(rb"blk\.([0-9]{1,4})\.")
 # Which of them llama.cpp keeps on the machine for --cpu-moe and --n-cpu-moe (b11434).
+_HEADS = re.compile(rb"\.nextn\.")
 _EXPERTS = re.compile(rb"\.ffn_(?:up|down|gate|gate_up)_(?:ch|)exps")
 
 
@@ -26,6 +27,7 @@ class TensorSizes:
     largest: int = 0
     _blocks: dict[int, int] = field(default_factory=dict)
     _experts: dict[int, int] = field(default_factory=dict)
+    _heads: set[int] = field(default_factory=set)
 
     def add(self, name: bytes, size: int) -> None:
         if match := _BLOCK.match(name):
@@ -34,12 +36,19 @@ class TensorSizes:
             self.largest = max(self.largest, size)
             if _EXPERTS.search(name):
                 self._experts[block] = self._experts.get(block, 0) + size
+            if _HEADS.search(name):
+                self._heads.add(block)
         elif name == EMBEDDING:
             self.embedding += size
         elif name == _HEAD:
             self.head += size
         elif name in _LOOKUP:
             self.lookup += size
+
+    @property
+    def heads(self) -> int:
+        """Layers that guess tokens ahead."""
+        return len(self._heads)
 
     @property
     def blocks(self) -> tuple[int, ...]:

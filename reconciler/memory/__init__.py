@@ -4,23 +4,35 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from reconciler.memory.devices import OnDevices, by_layers, evenly
+from reconciler.memory.drafting import beside_draft, settings_of_draft
 from reconciler.memory.estimate import estimate_llamacpp
-from reconciler.memory.facts import CACHE_TYPES, MemoryEstimate, MemorySettings, ModelFacts
+from reconciler.memory.facts import (
+    CACHE_TYPES,
+    TOKENS_COMPARED,
+    Drafting,
+    MemoryEstimate,
+    MemorySettings,
+    ModelFacts,
+)
 from reconciler.memory.folders import MLX, VLLM, estimate_mlx, estimate_vllm
 from reconciler.memory.projector import beside_projector, is_projector
 
 __all__ = [
     "CACHE_TYPES",
     "MLX",
+    "TOKENS_COMPARED",
     "VLLM",
+    "Drafting",
     "MemoryEstimate",
     "MemorySettings",
     "ModelFacts",
     "OnDevices",
+    "beside_draft",
     "beside_projector",
     "estimate",
     "is_projector",
     "on_devices",
+    "settings_of_draft",
 ]
 
 _BY_ENGINE: Mapping[str, Callable[[ModelFacts, MemorySettings], MemoryEstimate]] = MappingProxyType(

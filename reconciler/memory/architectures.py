@@ -135,6 +135,24 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
 )  # fmt: skip
 
 
+# Whose own heads llama.cpp guesses with (b11434); it loads the files of others, and ignores theirs.
+GUESS_BY_HEADS = frozenset(
+    {
+        *(
+            "bailingmoe3",
+            "cohere2moe",
+            "deepseek2",
+            "deepseek32",
+            "deepseek4",
+            "glm-dsa",
+            "glm4moe",
+        ),
+        *("hy_v3", "mimo2", "nemotron_h_moe", "qwen35", "qwen35moe", "qwen3next", "qwen4exp"),
+        "step35",
+    }
+)
+
+
 def is_recurrent(architecture: str) -> bool:
     """Whether no layer has attention, so that a header may have 0 heads."""
     row = ARCHITECTURES.get(architecture)

@@ -134,6 +134,9 @@ def _steps(facts: ModelFacts, model: Shape, settings: MemorySettings) -> tuple[S
         heads, batch = model.heads, batch_of(facts, model, settings)
         numbers = 5 * heads * model.widest_head + 3 * heads * batch
         steps.append(Step("linear attention", wide + numbers, mask))
+    if settings.drafting:  # each slot puts out a row for each token that was guessed
+        rows = max(settings.slots, 1) * (1 + settings.drafting.tokens)
+        steps.append(Step("the output", wide, mask, copied=4 * rows * facts.vocabulary))
     logits = model.cached and (row is None or row.embeddings_with_logits)
     if settings.embeddings and logits:  # every token is put out
         kept = 0 if settings.flash_attention else model.widest_keys + model.widest_values

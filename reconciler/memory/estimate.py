@@ -8,6 +8,7 @@ from reconciler.api.quantity import show_bytes
 from reconciler.memory.architectures import ARCHITECTURES
 from reconciler.memory.cells import Cells, cells_of, pad256
 from reconciler.memory.compute import compute, converted_numbers
+from reconciler.memory.drafting import guessing, rows_a_slot, states_a_slot
 from reconciler.memory.facts import CACHE_TYPES, MemoryEstimate, MemorySettings, ModelFacts
 from reconciler.memory.layers import Layer, Shape, shape
 
@@ -36,6 +37,7 @@ def estimate_llamacpp(facts: ModelFacts, settings: MemorySettings) -> MemoryEsti
     logits, logits_line = _logits(facts, model, settings)
     buffer, compute_line = compute(facts, model, settings, cells)
     overhead, overhead_line = _overhead(facts, model, settings, cells)
+    guesses, guesses_line = guessing(facts, model, settings, cells)
     cache = settings.prompt_cache_bytes
     lines = [
         f"weights  {show_bytes(facts.weights_bytes)} = {facts.tensor_count} tensors of the file",
@@ -44,6 +46,7 @@ def estimate_llamacpp(facts: ModelFacts, settings: MemorySettings) -> MemoryEsti
         logits_line,
         compute_line,
         overhead_line,
+        guesses_line,
         f"prompt cache  {show_bytes(cache)}, the limit that it may grow to" if cache else "",
         f"an upper bound beside the weights: {model.bound}" if model.bound else "",
     ]
@@ -58,17 +61,23 @@ def estimate_llamacpp(facts: ModelFacts, settings: MemorySettings) -> MemoryEsti
         exact=not model.bound,
         arithmetic=tuple(line for line in lines if line),
         layer_bytes=_each_layer(model, settings, cells),
+        draft_bytes=guesses,
     )
 
 
 def _each_layer(model: Shape, settings: MemorySettings, cells: Cells) -> tuple[int, ...]:
     """What each block keeps: keys and values, those of its index, and its recurrent state."""
-    state = max(settings.slots, 1) * model.state_elements * 4
+    state = _states(settings) * model.state_elements * 4
     sizes = [state if recurs else 0 for recurs in model.recurs]
     index = cells.full * cells.streams * _bytes(model.index_elements, settings.cache_type_k)
     for block, layer in zip(model.blocks, model.layers, strict=True):
         sizes[block] += index + _layer_bytes(layer, model, settings, cells)
     return tuple(sizes)
+
+
+def _states(settings: MemorySettings) -> int:
+    """States of a recurrent layer, of all slots."""
+    return max(settings.slots, 1) * states_a_slot(settings)
 
 
 def _layer_bytes(layer: Layer, model: Shape, settings: MemorySettings, cells: Cells) -> int:
@@ -124,11 +133,13 @@ def _state(model: Shape, settings: MemorySettings, cells: Cells) -> tuple[int, s
     """Recurrent state, and the checkpoints that slots keep of it and of the sliding layers."""
     slots = max(settings.slots, 1)
     layer = model.state_elements * 4 if model.state_layers else 0
-    state = slots * model.state_layers * layer
+    state = _states(settings) * model.state_layers * layer
     parts = []
     if state:
+        copies = f" x {states_a_slot(settings)} states" if settings.drafting else ""
         parts.append(
-            f"{slots} slots x {model.state_layers} layers x {model.state_elements} elements x 4 B"
+            f"{slots} slots{copies} x {model.state_layers} layers"
+            f" x {model.state_elements} elements x 4 B"
         )
     saved = 0
     if settings.checkpoints:
@@ -146,7 +157,7 @@ def _logits(facts: ModelFacts, model: Shape, settings: MemorySettings) -> tuple[
     """What is handed out: a row a slot, and of embeddings a row a token, with its logits."""
     tokens = facts.vocabulary
     if not settings.embeddings:
-        rows = settings.slots
+        rows = settings.slots * rows_a_slot(settings)
         total = rows * tokens * 4
         return total, f"logits  {show_bytes(total)} = {rows} rows x {tokens} tokens x 4 B"
     rows = max(settings.u_batch, settings.slots)
@@ -160,7 +171,8 @@ def _logits(facts: ModelFacts, model: Shape, settings: MemorySettings) -> tuple[
 def _overhead(
     facts: ModelFacts, model: Shape, settings: MemorySettings, cells: Cells
 ) -> tuple[int, str]:
-    process = _PROCESS_BYTES + _BYTES_PER_SLOT * max(settings.slots - 1, 0)
+    process = 0 if settings.beside else _PROCESS_BYTES
+    process += _BYTES_PER_SLOT * max(settings.slots - 1, 0)
     process += _HYBRID_BYTES if model.layers and model.state_layers else 0
     tokens, merges, in_use = facts.vocabulary, facts.merges, cells.in_use
     tokenizer = _BYTES_PER_TOKEN * tokens + _BYTES_PER_MERGE * merges

@@ -25,6 +25,8 @@ CACHE_TYPES: Mapping[str, tuple[int, int]] = MappingProxyType(
     }
 )
 
+TOKENS_COMPARED = 1024
+
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
@@ -41,7 +43,8 @@ class ModelFacts:
     Of the tensors: `embedding_bytes` is the one that tokens are looked up in, `lookup_bytes` are
     others of that kind, `head_bytes` is the one that makes logits (0: the embedding does),
     `block_bytes` are those of each layer, `expert_bytes` the part of them that are its experts, and
-    `largest_bytes` is the largest one of any layer.
+    `largest_bytes` is the largest one of any layer. `heads` are the layers that guess tokens ahead,
+    `tokenizer` is its kind of vocabulary and `first_tokens` a digest of the first TOKENS_COMPARED.
     """
 
     architecture: str
@@ -60,6 +63,9 @@ class ModelFacts:
     block_bytes: tuple[int, ...] = ()
     expert_bytes: tuple[int, ...] = ()
     largest_bytes: int = 0
+    heads: int = 0
+    tokenizer: str = ""
+    first_tokens: str = ""
 
     @property
     def block_count(self) -> int:
@@ -72,6 +78,20 @@ class ModelFacts:
         """Tokens that the model was trained with; None if unknown."""
         length = self.keys.get(f"{self.architecture}.context_length")
         return length if isinstance(length, int) and length > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Drafting:
+    """How tokens are guessed ahead, so many at a time: by heads, which are in the model's own file
+    unless `has_model`, by a model beside it, or by `text_bytes` of what is noted of the text. The
+    cache types are those of what guesses."""
+
+    tokens: int
+    heads: bool = False
+    has_model: bool = False
+    text_bytes: int = 0
+    cache_type_k: str = "f16"
+    cache_type_v: str = "f16"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +116,8 @@ class MemorySettings:
     kv_offload: bool = True  # False: the cache stays on the machine
     devices: int = 1
     checkpoints: int = 0  # a slot's saved copies of sliding and recurrent state (--ctx-checkpoints)
+    drafting: Drafting | None = None
+    beside: bool = False  # in a process that is counted already
     engine: Literal["llama.cpp", "mlx", "vllm"] = "llama.cpp"
     kv_bytes: int | None = None  # on each device, if stated explicitly
     device_fraction: float | None = None  # of each device, allocated at the start
@@ -109,7 +131,7 @@ class MemoryEstimate:
     `arithmetic` has one line per part, for `explain`. `unknown` names what is in no sum because it
     cannot be predicted. `layer_bytes` is what each layer keeps (part of kv and state).
     `projector_bytes` are weights as well, which each process reads into memory of its own
-    (llama.cpp b11434).
+    (llama.cpp b11434). `draft_bytes` is all that guessing tokens ahead takes besides.
     """
 
     weights_bytes: int
@@ -124,6 +146,7 @@ class MemoryEstimate:
     layer_bytes: tuple[int, ...] = ()
     unknown: tuple[str, ...] = ()
     projector_bytes: int = 0
+    draft_bytes: int = 0
 
     @classmethod
     def stated(cls, size: int) -> MemoryEstimate:
@@ -156,4 +179,5 @@ class MemoryEstimate:
             + self.overhead_bytes
             + self.prompt_cache_bytes
             + self.projector_bytes
+            + self.draft_bytes
         )

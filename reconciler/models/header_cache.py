@@ -99,8 +99,9 @@ class HeaderCache:
 _COUNTS = (
     *("file_bytes", "weights_bytes", "repackable_bytes", "tensor_count"),
     *("vocabulary", "merges", "packed_bytes"),
-    *("embedding_bytes", "lookup_bytes", "head_bytes", "largest_bytes"),
+    *("embedding_bytes", "lookup_bytes", "head_bytes", "largest_bytes", "heads"),
 )
+_TEXTS = ("architecture", "tokenizer", "first_tokens")
 _BY_LAYER = ("block_bytes", "expert_bytes")
 
 
@@ -120,6 +121,9 @@ def parse_facts(values: Mapping[str, Any]) -> ModelFacts:
     facts = ModelFacts(**known | {"keys": MappingProxyType(keys)} | layers)
     for name in _COUNTS:
         if not isinstance(getattr(facts, name), int):
+            raise TypeError(name)
+    for name in _TEXTS:
+        if not isinstance(getattr(facts, name), str):
             raise TypeError(name)
     return facts
 

@@ -136,7 +136,7 @@ def _served(fleet: Fleet, node: str | None) -> set[ObjectRef]:
         homes = service.spec.placement.nodes or nodes
         if node is None or node in homes:
             namespace = service.metadata.namespace
-            refs.update([(namespace, name) for name in service.model_names])
+            refs.update([(namespace, name) for name in service.needed_names])
     return {ObjectRef("Model", *each) for each in refs}
 
 

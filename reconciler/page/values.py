@@ -124,6 +124,7 @@ _PARTS = {
     "overheadBytes": "the process itself",
     "promptCacheBytes": "prompts kept",
     "projectorBytes": "projector",
+    "draftBytes": "guessing ahead",
 }
 
 

@@ -95,7 +95,7 @@ def assign(fleet: Fleet, facts: Facts, before: Assignment | None = None) -> Assi
     unusable = _unusable(fleet, draft)
     nodes = {node.metadata.name: node for node in fleet.all(FleetNode)}
     for service in fleet.all(InferenceService):
-        models = (model_ref(service, name) for name in service.model_names)
+        models = (model_ref(service, name) for name in service.needed_names)
         if not unusable or unusable.isdisjoint((service.ref, *models)):
             _place(service, fleet, nodes, facts, draft, earlier)
     admissions = _admit_all(nodes.values(), facts, draft, earlier)
@@ -185,7 +185,7 @@ def _unusable(fleet: Fleet, draft: _Draft) -> set[ObjectRef]:
     dependants: defaultdict[ObjectRef, list[InferenceService]] = defaultdict(list)
     for service in fleet.all(InferenceService) if fleet.held else ():
         dependants[service.ref].append(service)
-        for name in service.model_names:
+        for name in service.needed_names:
             dependants[model_ref(service, name)].append(service)
     for finding in fleet.held:
         services = dependants[finding.ref]

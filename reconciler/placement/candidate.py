@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import HOLD_ANNOTATION, PRUNE_ANNOTATION, ObjectRef
 from reconciler.api.model import Model
+from reconciler.api.speculative import GUESSES
 from reconciler.capacity.admission import Candidate, Facts
 from reconciler.fleet.fleet import Fleet
 from reconciler.fleet.model_file import ModelFile, model_file, sized
@@ -27,9 +31,10 @@ def candidate(service: InferenceService, node: FleetNode, fleet: Fleet, facts: F
         if drain := acted_on.pop("rollout.drainTimeout", None):
             rendered["rollout.drainTimeout"] = drain
         acted_on |= scale(service)
+    drafts = service.draft_names if GUESSES in runtime.fields else {}
     models = {
         name: model
-        for name in service.model_names
+        for name in (*service.model_names, *drafts.values())
         if (model := fleet.get(Model, model_ref(service, name)))
     }
     workload = Workload(
@@ -37,7 +42,7 @@ def candidate(service: InferenceService, node: FleetNode, fleet: Fleet, facts: F
         node=node.metadata.name,
         runtime=runtime.name,
         models=tuple(
-            _model_file(service, name, fleet, facts)
+            _model_file(service, name, drafts, fleet, facts)
             for name in service.model_names
             if name not in models or any(models[name].parts)
         ),
@@ -78,10 +83,16 @@ def _annotations(service: InferenceService) -> dict[str, str]:
     return {name: given[key] for name, key in wanted.items() if key in given}
 
 
-def _model_file(service: InferenceService, name: str, fleet: Fleet, facts: Facts) -> ModelFile:
+def _model_file(
+    service: InferenceService, name: str, drafts: Mapping[str, str], fleet: Fleet, facts: Facts
+) -> ModelFile:
     model = fleet.get(Model, model_ref(service, name))
     assert model is not None, "validation refuses a dangling reference"
-    return sized(model_file(model, fleet), facts, service.metadata.namespace)
+    file = model_file(model, fleet)
+    draft = fleet.get(Model, model_ref(service, drafts[name])) if name in drafts else None
+    if draft is not None:
+        file = replace(file, draft=replace(model_file(draft, fleet), projector=None))
+    return sized(file, facts, service.metadata.namespace)
 
 
 def model_ref(service: InferenceService, name: str) -> ObjectRef:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.model import Model
+from reconciler.api.speculative import GUESSES
 from reconciler.api.vendors import maker_of
 from reconciler.capacity.admission import Facts
 from reconciler.fleet.fleet import Fleet
 from reconciler.memory import is_projector
 from reconciler.placement.candidate import model_ref, runtime_of
 from reconciler.placement.gpus import gpu_misfit
+from reconciler.placement.guessing import cannot_guess
 from reconciler.placement.names import reserved_namespace
 from reconciler.placement.pods import no_pods
 from reconciler.runtimes import RUNTIMES, resolve
@@ -46,11 +50,10 @@ def misfit(service: InferenceService, node: FleetNode, fleet: Fleet) -> tuple[st
     named = reserved_namespace(service.ref)
     if named and node.spec.agent is not None and node.spec.agent.clusters:
         return "ObjectName", *named  # it would be a Service there, as for a pool
-    for i, model_name in enumerate(service.model_names):
+    for at, model_name in _named(service, runtime):
         model = fleet.get(Model, model_ref(service, model_name))
         if model is None:
             continue
-        at = _named_at(service, i)
         if node.spec.kubernetes is not None and (local := _of_the_node(model)):
             message = (
                 f"Model {model_name} is a file of the node ({local}), which pods do not"
@@ -80,9 +83,10 @@ def misfit(service: InferenceService, node: FleetNode, fleet: Fleet) -> tuple[st
 def mistaken(
     service: InferenceService, node: FleetNode, fleet: Fleet, facts: Facts
 ) -> tuple[str, str, str] | None:
-    """(rule, field, message) of a projector in a model's place, or the reverse, judged by headers;
-    None if neither."""
-    for i, name in enumerate(service.model_names if facts else ()):
+    """(rule, field, message) of a projector in a model's place, or the reverse, or of what cannot
+    guess for a model, judged by headers; None if neither."""
+    runtime = runtime_of(service, node)
+    for at_model, name in _named(service, runtime) if facts else ():
         model = fleet.get(Model, model_ref(service, name))
         for part, at, _ in model.parts if model else ():
             known = facts.get(part.ref) if part.format == "gguf" else None
@@ -91,12 +95,19 @@ def mistaken(
             what = "a projector, which belongs in spec.mmproj"
             if part is not model:
                 what = f"a model ({known.architecture}) and not the projector of one"
-            return "ProjectorMismatch", _named_at(service, i), f"Model {name} {at} is {what}"
-    return None
+            return "ProjectorMismatch", at_model, f"Model {name} {at} is {what}"
+    return cannot_guess(service, facts) if facts and GUESSES in runtime.fields else None
 
 
-def _named_at(service: InferenceService, index: int) -> str:
-    return "spec.modelRef" if service.spec.models is None else f"spec.models[{index}].name"
+def _named(service: InferenceService, runtime: Runtime) -> Iterator[tuple[str, str]]:
+    """The names of the Models of which it needs the files there, each with the field that has
+    it."""
+    for at, reference in service.references:
+        if reference.kind == "Model" and (
+            at.endswith((".modelRef", ".name"))
+            or (reference.name in service.draft_names.values() and GUESSES in runtime.fields)
+        ):
+            yield at, reference.name
 
 
 def _of_the_node(model: Model) -> str | None:

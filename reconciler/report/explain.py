@@ -29,6 +29,7 @@ _PARTS = (
     ("overheadBytes", "overhead_bytes"),
     ("promptCacheBytes", "prompt_cache_bytes"),
     ("projectorBytes", "projector_bytes"),
+    ("draftBytes", "draft_bytes"),
     ("totalBytes", "total_bytes"),
 )
 

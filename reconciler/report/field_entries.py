@@ -73,13 +73,16 @@ def _entries(
 ) -> Iterator[FieldEntry]:
     for name, field in part.get("properties", {}).items():
         path = f"{prefix}{name}"
-        if prefix == "spec.models[]." and name in MODEL_FIELDS:
+        if prefix == "spec.models[]." and name in _OF_MODELS:
             continue
         yield FieldEntry(path, _value(field, definitions), field["description"])
         inner, suffix = (field["items"], "[].") if "items" in field else (field, ".")
         if "$ref" in inner:
             below = definitions[inner["$ref"].rpartition("/")[2]]
             yield from _entries(below, definitions, f"{path}{suffix}")
+
+
+_OF_MODELS = frozenset(path.partition(".")[0] for path in MODEL_FIELDS)  # said of the service
 
 
 def _of_service(entry: FieldEntry, runtimes: Mapping[str, Runtime]) -> FieldEntry:

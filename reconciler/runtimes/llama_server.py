@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from reconciler.fleet.command import Command, Probe
 from reconciler.runtimes import (
     arguments,
+    llamacpp_drafting,
     llamacpp_flags,
     llamacpp_model,
     llamacpp_restated,
@@ -99,6 +100,7 @@ RUNTIME = Runtime(
     apis=llamacpp_model.apis,
     effective=Effective(differs),
     asleep=asleep,
+    check=lambda service: tuple(llamacpp_drafting.check(service)),
     check_args=llamacpp_flags.check_args,
     check_env=llamacpp_flags.check_env,
     restated=llamacpp_restated.TABLE,

@@ -10,9 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from reconciler.memory import CACHE_TYPES
 from reconciler.runtimes import arguments
 from reconciler.runtimes.arguments import JSON_OBJECT, TEXT, Allowed
 from reconciler.runtimes.llamacpp_restated import TABLE
+
+_CACHE_TYPE = "|".join(CACHE_TYPES)
+_AT_ONCE = r"[1-9][0-9]{0,2}"  # tokens: each takes a row of logits
 
 _ROWS = (
     Allowed(("--temp", "--temperature")),
@@ -66,16 +70,22 @@ _ROWS = (
     Allowed(("--image-min-tokens",)),
     Allowed(("--image-max-tokens",)),
     Allowed(("--tags",), TEXT),
-    # Guesses from the text itself, without a draft model: they take no memory to speak of.
-    Allowed(("--spec-type",), r"none|ngram-(simple|map-k|map-k4v|mod|cache)"),
-    Allowed(("--spec-draft-n-max",)),
-    Allowed(("--spec-draft-type-k", "-ctkd", "--cache-type-k-draft"), r"[a-z0-9_]{2,8}"),
-    Allowed(("--spec-draft-type-v", "-ctvd", "--cache-type-v-draft"), r"[a-z0-9_]{2,8}"),
+    # What speculativeDecoding leaves open.
+    Allowed(("--spec-draft-type-k", "-ctkd", "--cache-type-k-draft"), _CACHE_TYPE),
+    Allowed(("--spec-draft-type-v", "-ctvd", "--cache-type-v-draft"), _CACHE_TYPE),
     Allowed(("--spec-draft-n-min",)),
-    Allowed(("--spec-draft-p-min",)),
+    Allowed(("--spec-draft-p-split", "--draft-p-split")),
+    Allowed(("--spec-draft-backend-sampling",), None),
+    Allowed(("--no-spec-draft-backend-sampling",), None),
+    Allowed(("--spec-draft-sampling",), r"greedy|probabilistic"),
     Allowed(("--spec-ngram-mod-n-min",)),
-    Allowed(("--spec-ngram-mod-n-max",)),
+    Allowed(("--spec-ngram-mod-n-max",), _AT_ONCE),
     Allowed(("--spec-ngram-mod-n-match",)),
+    *(
+        Allowed((f"--spec-{way}-{part}",), _AT_ONCE)
+        for way in ("ngram-simple", "ngram-map-k", "ngram-map-k4v")
+        for part in ("size-n", "size-m", "min-hits")
+    ),
     Allowed(("--skip-chat-parsing",), None),
     Allowed(("--no-prefill-assistant",), None),
     Allowed(("--context-shift",), None),
@@ -102,6 +112,7 @@ _FIELD_OF: Mapping[str, str] = {
     **_each("-m --model", "modelRef"),
     **_each("-mm --mmproj --no-mmproj-auto --no-mmproj", "spec.mmproj on the Model"),
     **_each("--mmproj-offload --no-mmproj-offload -mmdev --mmproj-device", "gpuLayers"),
+    **_each("-md --model-draft --spec-draft-model", "speculativeDecoding.draftModelRef"),
     **_each("--cors-origins", "runtimeOptions.corsOrigins"),
     **_each("--models-max", "router.resident"),
     **_each("--models-dir --models-preset", "models"),
@@ -164,10 +175,6 @@ _DANGEROUS: Mapping[str, str] = {
     **_each(
         "--lora --lora-scaled --lora-init-without-apply",
         f"{_FILES}; merge the adapter into the weights, and declare these as a Model",
-    ),
-    **_each(
-        "-md --model-draft --spec-draft-model",
-        f"{_FILES}, and its memory is in no plan; there is no field for a draft model",
     ),
     **_each(
         "--grammar-file --json-schema-file -jf",

@@ -14,6 +14,7 @@ from pydantic import Field
 from reconciler.api.inferenceservice import MOST_LAYERS
 from reconciler.api.meta import Spec
 from reconciler.memory import MemorySettings
+from reconciler.runtimes import llamacpp_drafting
 from reconciler.runtimes.llamacpp_flags import flags_of
 from reconciler.runtimes.runtime import (
     CHAT,
@@ -41,6 +42,7 @@ FIELDS = frozenset(
         *("contextSize", "parallelSlots", "cacheTypeK", "cacheTypeV", "gpuLayers", "batchSize"),
         *("uBatchSize", "extraArgs", "flashAttention", "promptCache", "jinja", "sleepIdle"),
         *("env", "devices", "runtimeOptions", "moeCPULayers", "moeCPUOffload", "noKvOffload"),
+        *llamacpp_drafting.FIELDS,
     }
 )
 
@@ -120,6 +122,8 @@ def file_flags(
     """The flags of the model's files. A projector is put on a device by default, whatever the model
     does."""
     flags: tuple[Flag, ...] = (("--model", node.model_path(model)),)
+    if model.draft is not None:
+        flags = (*flags, ("--spec-draft-model", node.model_path(model.draft)))
     if model.projector is None:
         return flags
     on_device = settings[prefix + "gpuLayers"] != 0
@@ -164,6 +168,7 @@ def model_flags(settings: Mapping[str, Any], prefix: str, threads: str) -> tuple
         *_when(
             settings["runtimeOptions.pooling"], ("--pooling", settings["runtimeOptions.pooling"])
         ),
+        *llamacpp_drafting.flags(own),
         # By itself llama.cpp takes every device that it sees.
         ("--split-mode", "layer" if settings["devices"] > 1 else "none"),
         *flags_of(tuple(own["extraArgs"])),
@@ -207,6 +212,7 @@ def memory_settings(settings: Mapping[str, Any], prefix: str) -> MemorySettings:
         gpu_layers=settings[prefix + "gpuLayers"],
         cpu_moe_layers=_cpu_moe_layers(settings, prefix),
         kv_offload=not settings.get(prefix + "noKvOffload"),
+        drafting=llamacpp_drafting.drafting(settings, prefix),
         devices=settings["devices"],
     )
 

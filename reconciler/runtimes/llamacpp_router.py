@@ -16,6 +16,7 @@ from reconciler.api.problem import Finding
 from reconciler.fleet.command import Command, Probe, ServedModel
 from reconciler.runtimes import (
     arguments,
+    llamacpp_drafting,
     llamacpp_flags,
     llamacpp_log,
     llamacpp_model,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 PRESET = "preset.ini"
 
 _ANSWERS = ("loaded", "sleeping")
-_OF_MODEL = re.compile(r"models\[(.+)\]\.[^.\]]+")  # the path of one model's setting
+_OF_MODEL = re.compile(r"models\[(.+?)\]\..+")  # the path of one model's setting
 # A preset has no quoting: these start a comment or end the line wherever they are.
 _UNCARRIABLE = re.compile(r"[#;\x00-\x1f\x7f]|^\s|\s$")
 
@@ -86,7 +87,11 @@ def check_args(args: tuple[str, ...]) -> tuple[tuple[int, str], ...]:
 
 
 def check(service: InferenceService) -> tuple[Finding, ...]:
-    """More preloads than places: llama.cpp would refuse to start."""
+    """What guesses, and more preloads than places: llama.cpp would refuse to start."""
+    return (*llamacpp_drafting.check(service), *_too_many_preloads(service))
+
+
+def _too_many_preloads(service: InferenceService) -> tuple[Finding, ...]:
     entries = service.spec.models or ()
     preloads = [index for index, entry in enumerate(entries) if entry.preload]
     resident = service.spec.router.resident

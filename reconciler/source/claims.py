@@ -53,7 +53,7 @@ def _claims(loaded: Loaded) -> Mapping[ObjectRef, list[_PlacementClaim]]:
     for thing in (*valid, *(item.resource for item in loaded.twice)):
         if isinstance(thing, InferenceService):
             placement = thing.spec.placement
-            claim = _PlacementClaim(placement.nodes, placement.node_selector, thing.model_names)
+            claim = _PlacementClaim(placement.nodes, placement.node_selector, thing.needed_names)
             claims[thing.ref].append(claim)
     for document in loaded.refused:
         ref = document.ref
@@ -84,12 +84,14 @@ def _claim(content: Mapping[Any, Any]) -> _PlacementClaim:
 
 def _models(spec: Mapping[Any, Any]) -> Iterator[str]:
     items = spec.get("models")
+    entries = [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+    drafting = [part.get("speculativeDecoding") for part in (spec, *entries)]
     names = (
-        [item.get("name") for item in items or () if isinstance(item, dict)]
-        if (isinstance(items, list))
-        else []
+        spec.get("modelRef"),
+        *(entry.get("name") for entry in entries),
+        *(part.get("draftModelRef") for part in drafting if isinstance(part, dict)),
     )
-    yield from (name for name in (spec.get("modelRef"), *names) if isinstance(name, str))
+    yield from (name for name in names if isinstance(name, str))
 
 
 def _is_for(claim: _PlacementClaim, node: str, labels: Mapping[str, str] | None) -> bool:

@@ -35,8 +35,6 @@ SETTLED = {"embedded": "serving until SIGTERM", "binary": "listening on"}  # han
 NOT_IN_THE_WHEEL = {
     *("--top-n-sigma", "--top-nsigma", "--dry-sequence-breaker", "--tags", "--reasoning-effort"),
     *("--reasoning-preserve", "--no-reasoning-preserve"),
-    *(name for name in ALLOWED if name.startswith("--spec-")),
-    *("-ctkd", "--cache-type-k-draft", "-ctvd", "--cache-type-v-draft"),
 }
 
 
@@ -151,6 +149,9 @@ _SAMPLES = {
     "reasoning-format": "none",
     "reasoning": "off",
     "numa": "distribute",
+    "spec-draft-type-k": "q8_0",
+    "spec-draft-type-v": "q4_0",
+    "spec-draft-sampling": "greedy",
 }
 
 

@@ -23,6 +23,7 @@ from tests.support.gguf_models import (
     raw_key,
     raw_string,
     raw_tensor,
+    tiny_guesser,
     tiny_llama,
 )
 
@@ -98,6 +99,27 @@ def test_the_experts_of_each_layer_are_known_however_the_file_is_split(
     assert facts.expert_bytes == (3 * 4 * 64 * 128 * 2,) * 3
     assert all(facts.block_bytes[i] > facts.expert_bytes[i] for i in range(3))
     assert facts.largest_bytes == facts.expert_bytes[0] // 3
+
+
+def test_what_guesses_tokens_and_what_its_vocabulary_is_are_known(tmp_path: Path) -> None:
+    guesser = read_path(tiny_guesser(tmp_path / "a.gguf"))
+    plain = read_path(tiny_guesser(tmp_path / "b.gguf", heads=False))
+    llama = read_path(tiny_llama(tmp_path / "c.gguf"))
+
+    assert (guesser.heads, plain.heads) == (1, 0)
+    assert guesser.tokenizer == llama.tokenizer == "llama"
+    assert guesser.first_tokens == llama.first_tokens != ""
+
+
+def test_the_first_tokens_of_a_model_may_be_its_own() -> None:
+    def first(*tokens: bytes) -> str:
+        body = b"".join(map(raw_string, tokens))
+        array = raw_array("tokenizer.ggml.tokens", 8, len(tokens), body)
+        return read_facts(raw_header([ARCHITECTURE_KEY, array], [raw_tensor()])).first_tokens
+
+    own = [b"<s>", b"</s>", b"<unk>", b"<pad>", b"<mask>"]
+    assert first(*own, b"a") == first(*reversed(own), b"a")
+    assert len({first(*own, b"a"), first(*own, b"b"), first(*own, b"a", b"b")}) == 3
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,7 @@ EXPLAINED: dict[str, Any] = {
         **dict.fromkeys(("stateBytes", "logitsBytes", "computeBytes", "overheadBytes"), 0),
         "promptCacheBytes": 0,
         "projectorBytes": 0,
+        "draftBytes": 0,
         "kvBytes": GIB,
         "weightsBytes": 2 * GIB,
         "totalBytes": 3 * GIB,

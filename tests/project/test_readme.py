@@ -184,7 +184,7 @@ def test_every_argument_that_a_manifest_may_give_is_documented() -> None:
     text = (REPOSITORY / "docs/runtimes.md").read_text()
 
     listed = text.partition("`spec.extraArgs` takes these")[2].partition("\nEverything else")[0]
-    documented = set(re.findall(r"`(--[a-z-]+)`", listed))
+    documented = set(re.findall(r"`(--[a-z0-9-]+)`", listed))
 
     assert documented == {f"--{row.key}" for row in ALLOWED.values()}
 

@@ -19,7 +19,7 @@ from reconciler.core.observation import Observation
 from reconciler.core.planner import Policy, make_plan
 from reconciler.fleet.command import Command
 from reconciler.fleet.fleet import Fleet, RepositoryFile
-from reconciler.fleet.model_file import ModelFile, known_by, with_projectors
+from reconciler.fleet.model_file import ModelFile, known_by, with_companions
 from reconciler.fleet.workload import Workload
 from reconciler.memory import ModelFacts
 from reconciler.placement.assignment import Assignment, assign
@@ -273,7 +273,7 @@ def test_a_process_remembers_its_projector() -> None:
     again = models_of(launch)
 
     assert [m.inputs for m in again] == [m.inputs for m in made.models]
-    names = [file.name for file in with_projectors(again)]
+    names = [file.name for file in with_companions(again)]
     assert names == ["gemma", "gemma/mmproj", "b"]
 
 

@@ -130,6 +130,10 @@ _CHANGES: dict[str, Any] = {
     "moeCPULayers": 3,
     "moeCPUOffload": True,
     "noKvOffload": True,
+    "speculativeDecoding.type": "ngram-mod",
+    "speculativeDecoding.nDraftMax": 5,
+    "speculativeDecoding.pMin": 0.5,
+    "speculativeDecoding.draftModelRef": "small",
     "batchSize": 64,
     "uBatchSize": 32,
     "extraArgs": ["--temp", "0"],
@@ -158,11 +162,15 @@ _OWN_CHANGES: dict[str, dict[str, Any]] = {  # where a runtime has values of its
 @pytest.mark.parametrize("path", sorted(fields.PROCESS_FIELDS | {"rollout.drainTimeout"}))
 def test_a_field_that_a_runtime_renders_from_changes_its_command(name: str, path: str) -> None:
     row = RUNTIMES[name]
-    models = {"models": [{"name": "a"}, {"name": "b"}]} if row.serves_many else {}
+    models: dict[str, Any] = {"models": [{"name": "a"}, {"name": "b"}]} if row.serves_many else {}
+    if path.startswith("speculativeDecoding.") and not path.endswith("type"):
+        models["speculativeDecoding"] = {"type": "draft-simple"}
     field, _, inner = path.partition(".")
     value = (_CHANGES | _OWN_CHANGES.get(name, {}))[path]
     before = service(runtime=name, **models)
-    after = service(runtime=name, **models, **{field: {inner: value} if inner else value})
+    after = service(
+        runtime=name, **models | {field: models.get(field, {}) | {inner: value} if inner else value}
+    )
 
     changed = render(before).digest != render(after).digest
 
@@ -240,9 +248,13 @@ def test_an_entry_keeps_its_own_experts_where_the_service_keeps_all_on_the_machi
 
 def test_a_default_is_the_one_that_the_schema_says() -> None:
     definitions = kind_schema("InferenceService", RUNTIMES)["$defs"]
-    stated, own = (definitions[n]["properties"] for n in ("InferenceServiceSpec", "ModelEntry"))
+    stated, own, guessing = (
+        definitions[n]["properties"]
+        for n in ("InferenceServiceSpec", "ModelEntry", "SpeculativeDecoding")
+    )
     rendered = settings(service(), RUNTIMES["llama-server"])
 
+    stated |= {f"speculativeDecoding.{name}": of for name, of in guessing.items()}
     assert {path: stated[path].get("default") for path in fields.OVERRIDDEN_FIELDS} == {
         path: rendered.get(path, fields.DEFAULTS[path]) for path in fields.OVERRIDDEN_FIELDS
     }
@@ -394,7 +406,7 @@ def test_the_order_of_a_routers_models_changes_only_which_one_is_preloaded() -> 
         ("--grammar-file", "with a request"),
         ("--webui", "serves no page"),
         ("--lora", "merge the adapter"),
-        ("--model-draft", "there is no field for a draft model"),
+        ("--model-draft", "set speculativeDecoding.draftModelRef instead"),
         ("--chat-template-file", "--chat-template"),
         ("--no-such-flag", "not in the list"),
     ],
@@ -525,7 +537,7 @@ _SAMPLES = {
     "--mirostat": "1",
     "--dry-sequence-breaker": "none",
     "--reasoning-effort": "low",
-    "--spec-type": "ngram-simple",
+    "--spec-draft-sampling": "greedy",
     "--spec-draft-type-k": "f16",
     "--spec-draft-type-v": "f16",
 }
@@ -549,7 +561,7 @@ def _node(row: Runtime, wanted: InferenceService, binary: str, tiny: Path, here:
         port=str(own_port()),
         threads="1",
         directory=str(here),
-        model_paths={name: str(tiny) for name in wanted.model_names},
+        model_paths={name: str(tiny) for name in wanted.needed_names},
     )
 
 

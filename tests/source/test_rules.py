@@ -23,6 +23,7 @@ OF_PLACEMENT = {  # what only a node can decide: reconciler.placement
     "NodeUnavailable",
     "NodeCapability",
     "FormatMismatch",
+    "DraftMismatch",
     "ProjectorMismatch",
     "PortConflict",
     "MemoryFits",

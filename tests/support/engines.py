@@ -49,12 +49,16 @@ def workload(wanted: InferenceService) -> Workload:
         ref=wanted.ref,
         node="here",
         runtime=runtime.name,
-        models=tuple(ModelFile(n, f"models/{n}.gguf", "gguf") for n in wanted.model_names),
+        models=tuple(_file(n, wanted.draft_names.get(n)) for n in wanted.model_names),
         settings=settings(wanted, runtime),
         lifecycle=lifecycle(wanted, runtime),
         origin=Origin("services/chat.yaml", 1),
         port=wanted.spec.endpoint.port,
     )
+
+
+def _file(name: str, draft: str | None = None) -> ModelFile:
+    return ModelFile(name, f"models/{name}.gguf", "gguf", draft=_file(draft) if draft else None)
 
 
 def render(wanted: InferenceService, node: NodeFacts | None = None) -> Command:

@@ -2,6 +2,7 @@
 
     path = tiny_llama(tmp_path / "a.gguf")                       # 230 KB, loads in 0.05 s
     path = tiny_llama(tmp_path / "b.gguf", layers=4, context=2048, name="b")
+    path = tiny_guesser(tmp_path / "c.gguf")                      # it guesses tokens ahead
     path = tiny_projector(tmp_path / "mmproj.gguf")               # that model sees with it
 
 Weights are random and seeded, so equal arguments give equal bytes (and an equal sha256).
@@ -99,6 +100,65 @@ def _feed_forward(
     }
 
 
+def tiny_guesser(path: Path, *, heads: bool = True, seed: int = 0) -> Path:
+    """Write a random Qwen 3.5: three recurrent layers, one with attention, and with `heads` a layer
+    that guesses tokens ahead. Returns `path`."""
+    width, inner, heads_each, state, arch = 64, 128, 16, 64, "qwen35"
+    layers, groups, convolved = 4 + heads, 2, state + 2 * 2 * 16
+    writer = GGUFWriter(path, arch)
+    writer.add_context_length(8192)
+    writer.add_embedding_length(width)
+    writer.add_block_count(layers)
+    writer.add_feed_forward_length(inner)
+    writer.add_head_count(4)
+    writer.add_head_count_kv(2)
+    writer.add_key_length(heads_each)
+    writer.add_value_length(heads_each)
+    writer.add_rope_dimension_count(heads_each)
+    writer.add_rope_dimension_sections([2, 2, 4, 0])
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_vocab_size(VOCABULARY)
+    writer.add_ssm_conv_kernel(4)
+    writer.add_ssm_inner_size(state)
+    writer.add_ssm_state_size(heads_each)
+    writer.add_ssm_time_step_rank(4)
+    writer.add_ssm_group_count(groups)
+    writer.add_uint32(f"{arch}.full_attention_interval", 4)
+    writer.add_uint32(f"{arch}.nextn_predict_layers", int(heads))
+    _add_tokenizer(writer)
+    writer.add_chat_template(CHAT_TEMPLATE)
+    every: dict[str, tuple[int, ...]] = {"attn_norm": (width,), "post_attention_norm": (width,)}
+    every |= {"ffn_gate": (inner, width), "ffn_up": (inner, width), "ffn_down": (width, inner)}
+    attends: dict[str, tuple[int, ...]] = {
+        "attn_q": (128, width),
+        "attn_k": (32, width),
+        "attn_v": (32, width),
+    }
+    attends |= {"attn_output": (width, 64), "attn_q_norm": (16,), "attn_k_norm": (16,)}
+    recurs: dict[str, tuple[int, ...]] = {
+        "attn_qkv": (convolved, width),
+        "attn_gate": (state, width),
+    }
+    recurs |= {"ssm_conv1d": (convolved, 4), "ssm_beta": (4, width), "ssm_alpha": (4, width)}
+    recurs |= {"ssm_norm": (16,), "ssm_out": (width, state)}
+    guesses: dict[str, tuple[int, ...]] = {
+        "eh_proj": (width, 2 * width),
+        "enorm": (width,),
+        "hnorm": (width,),
+    }
+    shapes: dict[str, tuple[int, ...]] = {"token_embd.weight": (VOCABULARY, width)}
+    shapes["output_norm.weight"] = (width,)
+    for i in range(layers):
+        own = every | (attends if i >= 3 else recurs)
+        shapes |= {f"blk.{i}.{name}.weight": shape for name, shape in own.items()}
+        shapes |= {f"blk.{i}.ssm_dt.bias": (4,), f"blk.{i}.ssm_a": (4,)} if i < 3 else {}
+    if heads:
+        shapes |= {f"blk.4.nextn.{name}.weight": shape for name, shape in guesses.items()}
+    _add_random_tensors(writer, shapes, seed)
+    _write(writer)
+    return path
+
+
 def tiny_projector(path: Path, *, embedding: int = 64, seed: int = 0) -> Path:
     """Write a random projector of one layer for pictures of four patches, as LLaVA's was; a model
     of that `embedding` sees with it. Returns `path`."""
@@ -160,7 +220,8 @@ def _add_random_tensors(writer: GGUFWriter, shapes: dict[str, tuple[int, ...]], 
         if len(shape) == 1:
             data = np.ones(shape, dtype=np.float32)
         else:
-            data = (random.standard_normal(shape) * 0.02).astype(np.float16)
+            kind = np.float32 if "conv1d" in name else np.float16
+            data = (random.standard_normal(shape) * 0.02).astype(kind)
         writer.add_tensor(name, data)
 
 

@@ -23,7 +23,7 @@ def declared(desired: Desired, cluster: str) -> tuple[Resource, ...]:
     refs = {
         ObjectRef("Model", service.metadata.namespace, name)
         for service in services
-        for name in service.model_names
+        for name in service.needed_names
     }
     models = [model for ref in refs if (model := fleet.get(Model, ref))]
     written = [node for node in nodes if node.ref in fleet.origins]  # not the cluster itself

@@ -55,7 +55,7 @@ def placed(desired: Desired, cluster: str, url: str | None = None) -> tuple[Plac
         node = fleet.get(FleetNode, ObjectRef("FleetNode", "", workload.node))
         assert service is not None, "an assignment is of declared objects"
         assert node is not None
-        refs = (ObjectRef("Model", workload.ref.namespace, m.name) for m in workload.models)
+        refs = (ObjectRef("Model", workload.ref.namespace, m.name) for m in workload.model_files)
         models = {ref.name: model for ref in refs if (model := fleet.get(Model, ref))}
         source = _repository(desired, workload, url)
         made.append(PlacedService(service, workload.as_pods, node, policy, name, source, models))
@@ -69,7 +69,7 @@ def unreachable_models(service: PlacedService) -> tuple[Finding, ...]:
         Finding(
             "ModelNotReachable",
             ObjectRef("Model", service.workload.ref.namespace, declared_name(model.name)),
-            "spec.source" if model in service.workload.models else "spec.mmproj",
+            "spec.source" if model.name == declared_name(model.name) else "spec.mmproj",
             "pods fetch it from the fleet's git URL, and "
             + (
                 f"{model.source} is not committed; commit and push it"
