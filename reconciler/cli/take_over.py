@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 def take_over(api: ApiServer, *, accept_field_loss: bool) -> bool:
     """Whether they are ours now. Nothing is written before every question is answered and a backup
     is on the disk. Raises ClusterError, OSError."""
+    from reconciler.kube.adoption.controllers import alive
     from reconciler.kube.crd.definitions import crds
-    from reconciler.kube.install.takeover import alive, held, replace_definitions, write_backup
+    from reconciler.kube.install.takeover import held, replace_definitions, write_backup
     from reconciler.runtimes import RUNTIMES
 
     if living := alive(api):

@@ -29,6 +29,7 @@ from reconciler.kube.objects import (
     Manifest,
     ObjectId,
 )
+from reconciler.llmkube.written import owner_of
 from reconciler.source.history import NotedRevision
 
 if TYPE_CHECKING:
@@ -82,12 +83,14 @@ def labelled(manifest: Manifest, fleet: str, service: str | None = None) -> dict
 def is_ours(live: Manifest, fleet: str) -> bool:
     """Whether an object is this fleet's: by its labels, and as a member of its set or applied by
     us. The labels alone do not prove it: controllers copy them (a Service's to its EndpointSlices),
-    and so do rendered files that another program applies."""
+    and so do rendered files that another program applies. What was adopted still has a
+    reference to its service."""
     metadata = live["metadata"]
     labels = metadata.get("labels") or {}
     writers = {entry.get("manager") for entry in metadata.get("managedFields") or ()}
     is_member = labels.get(PART_OF_LABEL) == set_id(fleet) or MANAGER in writers
-    is_made = any(owner.get("controller") for owner in metadata.get("ownerReferences") or ())
+    owners = metadata.get("ownerReferences") or ()
+    is_made = any(owner.get("controller") for owner in owners) and owner_of(live) is None
     mine = labels.get(MANAGED_BY_LABEL) == MANAGER and labels.get(FLEET_LABEL) == fleet
     return mine and is_member and not is_made
 

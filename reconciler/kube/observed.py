@@ -14,9 +14,11 @@ from typing import Self
 from reconciler.api.meta import ObjectRef
 from reconciler.core.observation import Instance, Location, Observation, TargetState
 from reconciler.core.plan import Plan
+from reconciler.kube.adoption.adoptable import Adoptable
 from reconciler.kube.contribution import Contribute, Contribution
 from reconciler.kube.diff.planning import ObjectPlan
 from reconciler.kube.informer.observer import Snapshot
+from reconciler.kube.informer.strangers import Strangers
 from reconciler.kube.nearby import AgentsNearby
 from reconciler.kube.object_set import ObjectSet
 from reconciler.kube.objects import ObjectId
@@ -27,13 +29,15 @@ from reconciler.kube.running.pod_reader import NO_PODS, PodsFound
 class ObservedCluster:
     """A cluster that answered. `began`: when looking did, monotonic; `pods` are those of services
     that are not ready, or leave; `contribute` is how each contributor of objects does, with what it
-    observed."""
+    observed; `strangers` reads what others have there, of which `adoption` becomes ours."""
 
     began: float
     snapshot: Snapshot
     nearby: AgentsNearby
     pods: PodsFound = NO_PODS
     contribute: tuple[Contribute, ...] = ()
+    strangers: Strangers
+    adoption: Adoptable = field(default_factory=Adoptable)
 
     @property
     def documents(self) -> ObjectSet:

@@ -20,6 +20,7 @@ from reconciler.core.observation import Location, Observation, RevisionState, Ta
 from reconciler.core.plan import Action, Change, Plan
 from reconciler.core.target import REMOVALS, Outcome, Result
 from reconciler.kube import accepted
+from reconciler.kube.adoption.adoptable import adoptable, with_adopted
 from reconciler.kube.apply.objects import apply_objects, object_id
 from reconciler.kube.apply.outcomes import of_inventory, of_services
 from reconciler.kube.apply.refusals import Refusals
@@ -148,6 +149,9 @@ class ClusterTarget:
         wanted = self._renderer.wanted(desired)
         try:
             seen = self._observer(wanted.fleet)
+            strangers = Strangers(self.api, seen.objects, self._absent)
+            adoption = adoptable(self.api, wanted, seen, strangers)
+            seen = replace(seen, objects=with_adopted(seen.objects, adoption))
             stood = self._stood.find(wanted.fleet, (seen.parent,), partial(sources_of, seen.parent))
             documents = seen.objects.over(seen.documents)
             nearby = agents_nearby(
@@ -187,6 +191,8 @@ class ClusterTarget:
             nearby=nearby,
             pods=pods,
             contribute=tuple(contribute),
+            strangers=strangers,
+            adoption=adoption,
         )
         running = explained(instances_here, seen.objects, pods.troubled, self._running)
         return ClusterObservation(state, running, cluster)
@@ -203,7 +209,7 @@ class ClusterTarget:
         """What the objects need for what was planned for the `services`. `arrived`: services that
         moved away and answer where they are now. Raises ClusterError."""
         wanted, own = self._renderer.wanted(desired), cluster.snapshot.objects
-        strangers, self._absent = Strangers(self.api, own, self._absent), frozenset()
+        strangers, self._absent = cluster.strangers, frozenset()
         at = ClusterPlanning(
             target=self.name,
             desired=desired,
@@ -216,7 +222,7 @@ class ClusterTarget:
             strangers=strangers,
         )
         given = fold(contribute(at) for contribute in cluster.contribute)
-        others = strangers.under(given.wanted)
+        others = strangers.under(oid for oid in given.wanted if oid not in own)
         # What the agent of a node wrote is taken over beside the plan, or stays that agent's.
         given = given.without(oid for oid, other in others.items() if is_by_agent(other))
         live = own.changed(others)
@@ -227,6 +233,8 @@ class ClusterTarget:
             arrived=frozenset(arrived),
             stood=cluster.nearby.stood,
             incomplete=wanted.incomplete,
+            adopting=frozenset(cluster.adoption.objects),
+            not_yet=cluster.adoption.left,
         )
         compared = live.changed(dict.fromkeys(given.set_aside))
         planned = plan_objects(

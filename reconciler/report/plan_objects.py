@@ -16,7 +16,7 @@ from reconciler.report.terminal import printable
 
 def by_service(changes: Iterable[Change]) -> Iterator[tuple[list[Change], list[Change]]]:
     """For each service the lines of its own, and its objects that need a line beside them: what
-    someone else changed always does, the others where they are all there is. What comes or goes
+    someone else changed or made does, the others where they are all there is. What comes or goes
     whole is shown by its document, with the kinds of the rest as its message."""
     groups: dict[ObjectRef, list[Change]] = {}
     for change in changes:
@@ -27,7 +27,8 @@ def by_service(changes: Iterable[Change]) -> Iterator[tuple[list[Change], list[C
         if not own:
             yield own, _whole(objects)
         else:
-            yield own, [_folded(change) for change in objects if _is_by_others(change)]
+            shown = (change for change in objects if _is_by_others(change) or _is_of_pods(change))
+            yield own, [_folded(change) for change in shown]
 
 
 def _whole(objects: list[Change]) -> list[Change]:
@@ -43,6 +44,12 @@ def _whole(objects: list[Change]) -> list[Change]:
 
 def _is_by_others(change: Change) -> bool:
     return change.action is Action.DRIFT or bool(change.by)
+
+
+def _is_of_pods(change: Change) -> bool:
+    """What is said of pods that another controller made: that they stay, and what waits."""
+    is_said = change.reason == "Adopted" or change.action is Action.DEFERRED
+    return is_said and change.object is not None and change.object.kind == "Deployment"
 
 
 def _folded(change: Change) -> Change:

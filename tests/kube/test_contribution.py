@@ -17,6 +17,7 @@ from reconciler.kube.contributors import CONTRIBUTORS
 from reconciler.kube.diff.step import ObjectStep
 from reconciler.kube.event_note import EventNote
 from reconciler.kube.informer.observer import Snapshot
+from reconciler.kube.informer.strangers import Strangers
 from reconciler.kube.inventory import labelled
 from reconciler.kube.nearby import AgentsNearby
 from reconciler.kube.object_set import ObjectSet
@@ -112,6 +113,7 @@ def plan(*more: Contribution) -> PlannedCluster:
         began=0.0,
         snapshot=snapshot,
         nearby=AgentsNearby(frozenset(), {}, live, {}),
+        strangers=Strangers(api, live),
         contribute=tuple(row.observe(wanted, snapshot, live) for row in rows),
     )
     observed = Observation({TARGET: TargetState(TARGET, reachable=True)}, ())

@@ -14,6 +14,7 @@ import pytest
 from reconciler.kube.client.api import ApiServer
 from reconciler.kube.client.errors import Unreachable
 from reconciler.kube.informer.observer import Snapshot
+from reconciler.kube.informer.strangers import Strangers
 from reconciler.kube.nearby import AgentsNearby
 from reconciler.kube.object_set import ObjectSet
 from reconciler.kube.objects import SPEED_MANAGER, Manifest, id_of
@@ -256,6 +257,7 @@ class _Cluster:
             began=0.0,
             snapshot=Snapshot(documents, None, slices={id_of(slices): slices}),
             nearby=AgentsNearby(frozenset(), {}, documents, {}),
+            strangers=Strangers(cast("ApiServer", self), documents),
         )
         observed = FleetObservation({}, (), {f"cluster/{self.name}": seen})
         self.reader.on_applied(Pass(want, observed, nothing_to_do(want)))

@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from reconciler.api.meta import GROUP
-from reconciler.kube.install.takeover import ForeignInstallation, misfits_of, signs, write_backup
+from reconciler.kube.adoption.controllers import signs
+from reconciler.kube.install.takeover import ForeignInstallation, misfits_of, write_backup
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC).timestamp()
 IMAGE = "ghcr.io/defilantech/llmkube-controller:0.9.19"

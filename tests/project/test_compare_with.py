@@ -99,6 +99,7 @@ def test_every_case_that_is_a_fleet_is_asked_about() -> None:
         "alerts",
         "plans",
         "kube_objects",
+        "llmkube",
         "machines",
         "memory",
         "process",

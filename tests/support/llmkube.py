@@ -3,13 +3,20 @@ another schema, objects of it, and its controller's Deployment."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from reconciler.api.meta import API_VERSION, GROUP
 from tests.support.cluster import Cluster
 from tests.support.wait import PATIENCE_S, wait_for
 
 NAMESPACE = "llmkube-system"
+_RECORDED = Path(__file__).parents[1] / "cases" / "llmkube"
+_BY_IT = ("--field-manager=manager",)  # as its program is called
 _ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 DEFINITION: dict[str, Any] = {
     "apiVersion": "apiextensions.k8s.io/v1",
@@ -77,3 +84,47 @@ def _service(name: str, spec: dict[str, Any]) -> dict[str, Any]:
         "metadata": metadata,
         "spec": spec,
     }
+
+
+@dataclass(frozen=True, slots=True)
+class LlmkubeServices:
+    """What its controller (0.9.19) wrote for services, recorded: `tests/cases/llmkube/NAME.yaml`,
+    of which the first two are documents of people."""
+
+    names: tuple[str, ...]
+
+    def files(self) -> dict[str, str]:
+        """The documents, as a repository has them."""
+        return {f"{name}.yaml": yaml.safe_dump_all(_facts(name)[:2]) for name in self.names}
+
+    def write(self, cluster: Cluster) -> None:
+        """Into a cluster whose definitions are there, with the uids that it gives; until the pods
+        run."""
+        cluster.apply(*_facts("shared"))
+        for name in self.names:
+            *documents, deployment, service = _facts(name)
+            cluster.apply(*documents)
+            self._serve(cluster, name, documents)
+            uid = cluster.json("get", "inferenceservice", name)["metadata"]["uid"]
+            for made in (deployment, service):
+                made["metadata"]["ownerReferences"][0]["uid"] = uid
+                cluster.kubectl("create", *_BY_IT, "-f", "-", text=yaml.safe_dump(made))
+        for name in self.names:
+            cluster.wait("deployment", name, "--for=condition=Available")
+
+    def _serve(self, cluster: Cluster, name: str, documents: list[dict[str, Any]]) -> None:
+        status = json.dumps({"status": {"phase": "Ready"}})
+        for made in documents:
+            words = ("patch", made["kind"], name, "--subresource=status", "--type=merge")
+            cluster.kubectl(*words, *_BY_IT, "-p", status)
+
+
+def pods_of(cluster: Cluster, name: str) -> dict[str, str]:
+    """The pods of a service, by name, with their uids."""
+    found = cluster.json("get", "pods", "-l", f"app={name}")["items"]
+    alive = (p["metadata"] for p in found if not p["metadata"].get("deletionTimestamp"))
+    return {each["name"]: each["uid"] for each in alive}
+
+
+def _facts(name: str) -> list[dict[str, Any]]:
+    return [*yaml.safe_load_all((_RECORDED / f"{name}.yaml").read_text())]

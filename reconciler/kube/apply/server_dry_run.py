@@ -113,7 +113,10 @@ def _dry_run(api: ApiServer, change: Change, sent: Manifest, have: Manifest | No
 
 
 def _would_change(change: Change, have: Manifest, after: Manifest) -> bool:
-    """Entries that are to be removed are not part of the apply."""
+    """Entries that are to be removed are not part of the apply. What is adopted was planned as if
+    it were ours already."""
+    if change.reason == "Adopted":
+        return True
     adds = any(field.after is None for field in change.fields)
     return adds or _content(have) != _content(after)
 

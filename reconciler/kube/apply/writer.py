@@ -84,6 +84,8 @@ class ObjectWriter:
         have = self.live[oid]
         planned = {field.path for field in change.fields}
         sent = with_metadata(manifest, uid=have["metadata"]["uid"])
+        if change.reason == "Adopted":
+            self._take_fields(oid, have)
         if _releases_replicas(have, manifest):
             self._hand_over(oid, have)
         try:
@@ -96,6 +98,19 @@ class ObjectWriter:
         if not planned.isdisjoint(d.field for d in added(manifest, have)):
             self._remove_added(oid, manifest, after, planned)
         return ""
+
+    def _take_fields(self, oid: ObjectId, have: Manifest) -> None:
+        """What another controller wrote of an object is ours from here on: what we leave out of it
+        then goes. Conflict: somebody wrote it meanwhile."""
+        metadata = have["metadata"]
+        version, managed = metadata["resourceVersion"], metadata["managedFields"]
+        self.api.patch(
+            oid,
+            [
+                {"op": "test", "path": "/metadata/resourceVersion", "value": version},
+                {"op": "replace", "path": "/metadata/managedFields", "value": managed},
+            ],
+        )
 
     def _remove_added(
         self, oid: ObjectId, manifest: Manifest, live: Manifest, planned: set[str]

@@ -7,7 +7,7 @@ is said what goes. Nothing without our labels is ever touched.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -21,6 +21,7 @@ from reconciler.core.target import REMOVALS
 from reconciler.kube.diff.managed import entries
 from reconciler.kube.diff.payload import as_before
 from reconciler.kube.diff.pruning import prune
+from reconciler.kube.diff.standing import Adopted, adopted
 from reconciler.kube.diff.step import NO_STEPS, ObjectStep, ObjectSteps, step_of
 from reconciler.kube.diff.untouched import is_untouched
 from reconciler.kube.inventory import fleet_of, is_ours
@@ -60,7 +61,8 @@ class Scope:
     program and we take from each other, as (object, field) -> what to say. `arrived`: services
     that moved to another target and answer there, so that what is left of them here goes. `stood`:
     where each document was declared when it was applied last. `incomplete`: why no service may go,
-    as what is missing may be a mistake."""
+    as what is missing may be a mistake. `adopting`: what of another
+    controller's becomes ours; `not_yet`: what does not, and what it waits for."""
 
     target: str
     fleet: str
@@ -68,6 +70,8 @@ class Scope:
     arrived: frozenset[ObjectRef] = frozenset()
     stood: Mapping[ObjectRef, Location] = field(default_factory=dict)
     incomplete: str = ""
+    adopting: Set[ObjectId] = frozenset()
+    not_yet: Mapping[ObjectId, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +117,11 @@ def _plan(
     changes: list[Change] = []
     blocked: list[Blocked] = []
     unsettled: set[ObjectId] = set()
-    rules = (scope.fleet, scope.resting, policy.drift_enforced, Same(causes))
+    adoption = (scope.adopting, scope.not_yet)
+    rules = (scope.fleet, scope.resting, policy.drift_enforced, Same(causes), *adoption)
     for oid in sorted(wanted):
         ref = wanted.ref(oid)
-        states = (wanted.state(oid), live.declared(oid))
+        states = (wanted.state(oid), live.declared(oid), live.declared(_deployment_of(oid)))
         if standing.keeps(ref, oid) or known.settled.get(oid, states):
             continue
         given = (*states, *standing.about(ref), scope.stood.get(ref), *rules)
@@ -161,7 +166,8 @@ def _compared(
     want = wanted.later(oid) if have is None else wanted[oid]
     if have is not None and not is_ours(have, scope.fleet):
         return ObjectSteps(blocked=(_not_ours(scope, ref, oid, have, sources.where(ref)),))
-    if have is not None and _is_as_it_should_be(want, have):
+    is_adopting = oid in scope.adopting
+    if have is not None and not is_adopting and _is_as_it_should_be(want, have):
         return NO_STEPS
     at = ObjectStep(
         scope.target,
@@ -170,11 +176,25 @@ def _compared(
         sources.where(ref),
         policy.drift_enforced,
         sources.is_new(ref, oid),
+        adopts=is_adopting,
+        adopted=_adopted(oid, have, live),
     )
     steps = step_of(at, want, have, ref in standing.rolls, scope.resting)
     if not is_document(oid):
         return steps
     return steps._replace(changes=tuple(sources.by_field(change) for change in steps.changes))
+
+
+def _adopted(oid: ObjectId, have: Manifest | None, live: ObjectSet) -> Adopted | None:
+    """How it stood when it was adopted. A Service goes with its Deployment: made anew, that has our
+    pods' labels alone."""
+    beside = live.get(_deployment_of(oid)) if oid.kind == "Service" else have
+    return adopted(have) if have is not None and beside is not None and adopted(beside) else None
+
+
+def _deployment_of(oid: ObjectId) -> ObjectId:
+    """The Deployment that a Service leads to: they have one name."""
+    return ObjectId("apps", "Deployment", oid.namespace, oid.name)
 
 
 def _still_mounted(
@@ -291,6 +311,8 @@ def _not_ours(
     mend = "Rename one of the two, or delete that one"
     if not is_others and any(entry.is_ours for entry in entries(have)):
         whose, mend = "has lost our labels", "Delete it, and it is recreated"
+    if reason := scope.not_yet.get(oid):
+        whose, mend = "is another controller's", f"It becomes ours as it stands once {reason}"
     message = (
         f"{oid.label} is there and {whose}: it stays as it is, and {ref.label} goes without it."
         f" {mend}"

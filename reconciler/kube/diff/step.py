@@ -15,6 +15,7 @@ from reconciler.kube.diff.managed import put_by_others
 from reconciler.kube.diff.payload import as_before, as_sized, without
 from reconciler.kube.diff.private import shown
 from reconciler.kube.diff.record import record_of, recorded
+from reconciler.kube.diff.standing import Adopted, as_adopted, otherwise, stands
 from reconciler.kube.object_set import later
 from reconciler.kube.objects import (
     INPUTS_ANNOTATION,
@@ -39,6 +40,7 @@ NO_STEPS = ObjectSteps()
 Resting = Mapping[tuple[ObjectId, str], str]
 
 _TEMPLATE = ("f:spec", "f:template")
+_ADOPTED = {"Deployment": "adopted as it stands, with its pods"}
 # Written for ourselves: changes of these are part of the changes they describe, and are not
 # reported.
 _BOOKKEEPING = frozenset(
@@ -62,6 +64,8 @@ class ObjectStep:
     source: Location | None
     is_enforced: bool = True  # drift is corrected
     is_new: bool = False  # its document was added just now
+    adopts: bool = False  # it was another controller's until now
+    adopted: Adopted | None = None  # how it stood then
 
     @property
     def object(self) -> ObjectName:
@@ -97,6 +101,7 @@ def step_of(
         return ObjectSteps((at.change(Action.CREATE, reason, manifest=want),))
     if have["metadata"].get("deletionTimestamp"):
         return ObjectSteps(blocked=(at.blocked("ObjectGoing", _going(at.oid, have)),))
+    rendered, want = want, as_adopted(want, at.adopted, changes=rolls)
     want = as_sized(want, have)
     meant = want if rolls else as_before(want, have)
     compared = _Differences.of(at, compare(meant, have), want, resting)
@@ -106,7 +111,7 @@ def step_of(
         return ObjectSteps(blocked=(at.blocked("Held", message),))
     changes: list[Change] = []
     blocked: list[Blocked] = []
-    if compared.takes:
+    if compared.takes or at.adopts:
         left = (*compared.reported, *compared.conflicts, *compared.controlled)
         manifest = recorded(without(meant, have, left), want, record_of(have))
         fixed = forcing(at.oid, compared.takes)
@@ -120,6 +125,7 @@ def step_of(
         blocked.append(at.blocked("FieldConflict", _conflicting(at.oid, compared.conflicts)))
     if meant is not want and not rolls and compare(want, have) != compare(meant, have):
         changes.append(at.change(Action.DEFERRED, "RenderChanged"))
+    changes += _standing(at, rendered, rolls=rolls)
     return ObjectSteps(tuple(changes), tuple(blocked))
 
 
@@ -173,6 +179,10 @@ def _taking(
             more["impact"] = Impact(restart=Restart.RESTART)
         return at.change(Action.REPLACE, "ImmutableField", **more)
     more |= _who(compared.drifted)
+    if at.adopts:
+        return at.change(
+            Action.UPDATE, "Adopted", message=_ADOPTED.get(at.oid.kind, "adopted"), **more
+        )
     if not compared.declared:
         return at.change(Action.DRIFT, "DriftedByOther", **more)
     if [d.path[-1] for d in compared.takes] == [f"f:{NEEDS_ANNOTATION}"]:
@@ -180,6 +190,16 @@ def _taking(
     if compared.drifted:
         more["message"] = "; ".join(map(_taken, compared.drifted))
     return at.change(Action.UPDATE, "ObjectChanged", **more)
+
+
+def _standing(at: ObjectStep, rendered: Manifest, *, rolls: bool) -> list[Change]:
+    """What waits of an object that stands as another controller made it."""
+    record = at.adopted
+    if record is None or not stands(rendered, record, changes=rolls):
+        return []
+    fields = otherwise(rendered, record)
+    message = f"with the service's next change: {fields}"
+    return [at.change(Action.DEFERRED, "RenderChanged", message=message)] if fields else []
 
 
 def _taken(difference: Difference) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from reconciler.kube.adoption.controllers import applier_of
 from reconciler.kube.client.errors import ClusterError, NotFound
 from reconciler.kube.install import admission
 from reconciler.kube.install.rbac import agent_account, agent_manifests
@@ -85,22 +86,6 @@ def owner_of(live: Manifest) -> str:
     managers = [row.get("manager", "") for row in metadata.get("managedFields") or ()]
     by = labels.get(MANAGED_BY_LABEL) or ", ".join(dict.fromkeys(filter(None, managers)))
     return f"by {by}" if by else "nothing says whose"
-
-
-def applier_of(live: Manifest) -> str | None:
-    """The program that keeps writing it, if it is a known one."""
-    metadata = live["metadata"]
-    marks = {**(metadata.get("annotations") or {}), **(metadata.get("labels") or {})}
-    named = (f"{applier} {marks[m]}" for m, applier in _APPLIERS.items() if marks.get(m))
-    return next(named, None)
-
-
-_APPLIERS: Mapping[str, str] = {
-    "kustomize.toolkit.fluxcd.io/name": "Flux Kustomization",
-    "helm.toolkit.fluxcd.io/name": "Flux HelmRelease",
-    "argocd.argoproj.io/instance": "Argo CD application",
-    "argocd.argoproj.io/tracking-id": "Argo CD application",
-}
 
 
 def wait_until_gone(api: ApiServer, manifests: Iterable[Manifest]) -> None:

@@ -1,0 +1,67 @@
+"""A cluster on which LLMKube ran becomes ours: at a real API server, with what its controller wrote
+there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.cluster import Cluster
+from tests.support.cluster_fleet import ClusterFleet
+from tests.support.llmkube import LlmkubeServices, pods_of
+from tests.support.reconciler import Machine
+
+pytestmark = [pytest.mark.e2e, pytest.mark.cluster]
+OK, CHANGES = 0, 2
+SERVICES = LlmkubeServices(("chat", "draw"))
+
+
+@pytest.fixture
+def home(tmp_path: Path, installed_cluster: Cluster, machine: Machine) -> ClusterFleet:
+    """Their documents in git, without any FleetNode, and what stands of them in the cluster."""
+    made = ClusterFleet.create(tmp_path, installed_cluster, machine)
+    made.cluster.add_node("gpu-1", {}, **{"nvidia.com/gpu": "2"})
+    SERVICES.write(made.cluster)
+    documents = {name.removesuffix(".yaml"): text for name, text in SERVICES.files().items()}
+    made.push(edge=None, phi=None, **documents)
+    return made
+
+
+def test_what_stands_is_adopted_and_changes_with_its_service_alone(home: ClusterFleet) -> None:
+    cluster = home.cluster
+    before = pods_of(cluster, "chat") | pods_of(cluster, "draw")
+    stood = {name: cluster.json("get", "deployment", name) for name in SERVICES.names}
+
+    plan = home.dry_run()
+    home.once()
+    after = home.dry_run()
+
+    assert plan.code == CHANGES, plan.out + plan.err
+    said = " ".join(plan.out.split())
+    assert "~ Deployment default/chat chat.yaml:16" in said
+    assert "adopted as it stands, with its pods" in said
+    assert "with the service's next change: spec.progressDeadlineSeconds, " in said
+    assert (after.code, after.out.splitlines()[-1]) == (OK, "Plan: 2 restart pending, 3 unchanged.")
+    assert pods_of(cluster, "chat") | pods_of(cluster, "draw") == before
+    now = {name: cluster.json("get", "deployment", name) for name in SERVICES.names}
+    assert {n: d["spec"] for n, d in now.items()} == {n: d["spec"] for n, d in stood.items()}
+
+    text = SERVICES.files()["chat.yaml"].replace("contextSize: 4096", "contextSize: 8192")
+    home.push(chat=text)
+    home.once()
+
+    assert pods_of(cluster, "draw").items() <= before.items()
+    chat, service = (cluster.json("get", kind, "chat") for kind in ("deployment", "service"))
+    [engine] = chat["spec"]["template"]["spec"]["containers"]
+    assert "8192" in engine["args"]
+    assert chat["metadata"]["uid"] == stood["chat"]["metadata"]["uid"]
+    labels = chat["spec"]["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"].items() <= labels.items()
+    assert chat["spec"]["selector"] == stood["chat"]["spec"]["selector"]
+
+    home.push(chat=None)
+    home.once()
+
+    found = cluster.json("get", "deployments,services,inferenceservices,models")["items"]
+    assert {each["metadata"]["name"] for each in found} == {"draw", "kubernetes"}
