@@ -47,14 +47,16 @@ def rows() -> Iterator[Row]:
             known = {"If-None-Match": _tag(port)}
             polls = [_ask(port, "/v1/state", known) for _ in range(ASKED)]
             metrics = [_ask(port, "/metrics", {}) for _ in range(ASKED)]
+            looks = [_ask(port, "/", {}) for _ in range(ASKED)]
             busy_rss = agent.memory_info().rss / 2**20
         what, how = f"agent, {count} processes", f"over {WATCHED_S:.0f} s"
         yield Row(f"{what}: CPU of a core", "%", [100 * busy_s / took_s], how, CPU_BUDGET)
         yield Row(f"{what}: memory", "MiB", [memory.rss / 2**20], "resident set size", RSS_BUDGET)
         yield Row(f"{what}: memory, its share", "MiB", [memory.pss / 2**20], "proportional (PSS)")
-        yield Row(f"{what}: memory after {3 * ASKED} answers", "MiB", [busy_rss], "RSS", RSS_BUDGET)
+        yield Row(f"{what}: memory after {4 * ASKED} answers", "MiB", [busy_rss], "RSS", RSS_BUDGET)
         yield Row(f"{what}: GET /v1/state", "ms", answers, "a connection each", ANSWER_BUDGET)
         yield Row(f"{what}: the same, nothing new", "ms", polls, "304", ANSWER_BUDGET)
+        yield Row(f"{what}: its page", "ms", looks, "GET /, a connection each")
         yield Row(f"{what}: GET /metrics", "ms", metrics, "a connection each")
 
 

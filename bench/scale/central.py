@@ -23,6 +23,7 @@ from bench.table import RECONCILE, Row, commit_all, timed
 from reconciler.agents.credentials import AgentCredentials
 from reconciler.agents.lastseen import LastSeen
 from reconciler.agents.nodes import AgentNodes, AgentTimeouts
+from reconciler.api.nodestate import StoredState
 from reconciler.core.observation import Instance, RevisionState
 from reconciler.fleet.workload import Workload
 from reconciler.placement.assignment import assign
@@ -35,6 +36,7 @@ SIZES = (250, 1_000)  # nodes
 PASSES = 3
 SLOW = 500  # agents
 SLOW_S = 1.0  # each
+_SOURCE = "https://models.test/tiny.gguf"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +102,9 @@ def _secured(fleets: Sequence[int]) -> Iterator[Row]:
         folder = Path(name)
         cert, key = self_signed(folder)
         states = {f"n{n:05}": said_by(f"n{n:05}") for n in range(SIZES[0])}
-        with _agents(folder, states, cert, key) as agents:
+        with agents_answering(folder, states, cert, key) as agents:
             pin = hashlib.sha256(ssl.PEM_cert_to_DER_cert(cert.read_text())).hexdigest()
-            found = _nodes(_fleet(folder / "fleet", SIZES[0], agents.port, pin), folder)
+            found = _nodes(fleet_folder(folder / "fleet", SIZES[0], agents.port, pin), folder)
             found.observe()
             costs = [timed(found.observe)[1] / SIZES[0] for _ in range(PASSES)]
     yield Row(
@@ -125,9 +127,11 @@ def _slow() -> Iterator[Row]:
     """Agents that take a second for each answer, as over a long way or on a busy machine."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with _agents(folder, {f"n{n:05}": said_by(f"n{n:05}") for n in range(SLOW)}) as agents:
+        with agents_answering(
+            folder, {f"n{n:05}": said_by(f"n{n:05}") for n in range(SLOW)}
+        ) as agents:
             agents.answer_after(SLOW_S)
-            nodes = _nodes(_fleet(folder / "fleet", SLOW, agents.port), folder)
+            nodes = _nodes(fleet_folder(folder / "fleet", SLOW, agents.port), folder)
             began = time.perf_counter()
             found = nodes.observe()
             took_s = time.perf_counter() - began
@@ -139,19 +143,21 @@ def _slow() -> Iterator[Row]:
 
 
 def _measured(folder: Path, nodes: int) -> PassCost:
-    root = _fleet(folder / "fleet", nodes, port=1)  # the port is not known yet, nor is it said
-    states = _states(root)
-    with _agents(folder, states) as agents:
-        head = _commit(_fleet(root, nodes, agents.port))
-        agents.restate(folder, _states(root, head))
-        with _running(folder, root) as process:
+    root = fleet_folder(
+        folder / "fleet", nodes, port=1
+    )  # the port is not known yet, nor is it said
+    states = states_of(root)
+    with agents_answering(folder, states) as agents:
+        head = commit_fleet(fleet_folder(root, nodes, agents.port))
+        agents.restate(folder, states_of(root, head))
+        with running(folder, root) as process:
             program = psutil.Process(process.pid)
             agents.wait_for(process, nodes)
             time.sleep(1.0)  # the plan after the last answer
-            first_cpu, first_bytes = _cpu_s(program), agents.seen()["sent"]
+            first_cpu, first_bytes = cpu_s(program), agents.seen()["sent"]
             walls, cpus, sent = [], [], []
             for _ in range(PASSES):
-                spent, before = _cpu_s(program), agents.seen()
+                spent, before = cpu_s(program), agents.seen()
                 began = time.monotonic()
                 process.send_signal(signal.SIGHUP)
                 agents.wait_for(process, before["asked"] + nodes)
@@ -159,34 +165,42 @@ def _measured(folder: Path, nodes: int) -> PassCost:
                 time.sleep(1.0)
                 now = agents.seen()
                 share = nodes / (now["asked"] - before["asked"])  # a pass of its own came between
-                cpus.append((_cpu_s(program) - spent) * share)
+                cpus.append((cpu_s(program) - spent) * share)
                 sent.append((now["sent"] - before["sent"]) * share)
             rss = program.memory_info().rss / 2**20
     return PassCost(first_cpu, first_bytes, min(cpus), min(walls), min(sent), rss)
 
 
-def _fleet(root: Path, nodes: int, port: int, pin: str | None = None) -> Path:
-    """A service on each node."""
+def fleet_folder(
+    root: Path, nodes: int, port: int, pin: str | None = None, *, each: int = 1
+) -> Path:
+    """So many services on each node."""
     scheme, certificate = ("https", {"certSha256": pin}) if pin else ("http", {})
-    files = {"model.yaml": model("tiny")}
+    files = {"model.yaml": model("tiny", source=_SOURCE)}
     for n in range(nodes):
         name, url = f"n{n:05}", f"{scheme}://127.0.0.1:{port}/n{n:05}"
         agent = {"agent": {"url": url, **certificate}, "hardware": {"memory": "64Gi"}}
         files[f"nodes/{name}.yaml"] = document("FleetNode", name, agent)
         where = {"placement": {"nodes": [name]}, "runtime": "llama-server"}
-        files[f"services/s-{name}.yaml"] = service(f"s-{name}", "tiny", **where)
+        for number in range(each):
+            own = f"s{number}-{name}"
+            files[f"services/{own}.yaml"] = service(own, "tiny", **where)
     return write_fleet(root, files)
 
 
-def _states(root: Path, head: str = "") -> dict[str, Any]:
+def states_of(root: Path, head: str = "") -> dict[str, Any]:
     """What agents say that run what is declared."""
     fleet = load_folder(root).fleet
     assert fleet is not None
     at = RevisionState(fetched=head, applied=head) if head else None
+    runs: dict[str, list[Instance]] = {}
+    for workload in assign(fleet, {}).workloads:
+        if workload.node is not None:
+            runs.setdefault(workload.node, []).append(_runs(workload))
+    stored = (StoredState(sha256="0" * 64, sources=(_SOURCE,), size_bytes=1),)
     return {
-        w.node: said_by(w.node, _runs(w), revision=at)
-        for w in assign(fleet, {}).workloads
-        if w.node is not None
+        node: said_by(node, *instances, revision=at, models=stored)
+        for node, instances in runs.items()
     }
 
 
@@ -201,7 +215,7 @@ def _runs(workload: Workload) -> Instance:
     )
 
 
-def _commit(root: Path) -> str:
+def commit_fleet(root: Path) -> str:
     commit_all(root, "a fleet")
     argv = ("git", "-C", str(root), "rev-parse", "HEAD")
     return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
@@ -241,7 +255,9 @@ class Agents:
 
 
 @contextmanager
-def _agents(folder: Path, states: Mapping[str, Any], *certificate: Path) -> Iterator[Agents]:
+def agents_answering(
+    folder: Path, states: Mapping[str, Any], *certificate: Path
+) -> Iterator[Agents]:
     path = folder / "states.json"
     path.write_text(json.dumps(states))
     argv = (sys.executable, "-m", "bench.scale.standin", str(path), *map(str, certificate))
@@ -256,8 +272,8 @@ def _agents(folder: Path, states: Mapping[str, Any], *certificate: Path) -> Iter
 
 
 @contextmanager
-def _running(folder: Path, root: Path) -> Iterator[subprocess.Popen[bytes]]:
-    words = ("--offline", "--interval=1h", "--timeout=1s", "-C", str(root))
+def running(folder: Path, root: Path, *more: str) -> Iterator[subprocess.Popen[bytes]]:
+    words = ("--offline", "--interval=1h", "--timeout=1s", "-C", str(root), *more)
     cache = f"XDG_CACHE_HOME={folder / 'cache'}"
     with (folder / "said").open("wb") as out:
         argv = ("env", cache, *RECONCILE, *words)
@@ -269,7 +285,7 @@ def _running(folder: Path, root: Path) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-def _cpu_s(program: psutil.Process) -> float:
+def cpu_s(program: psutil.Process) -> float:
     """With its children: git."""
     used = program.cpu_times()
     return used.user + used.system + used.children_user + used.children_system

@@ -22,6 +22,7 @@ from reconciler.core.target import Outcome, Result
 from reconciler.fleet.fleet import Fleet
 from reconciler.fleet.model_file import known_by
 from reconciler.fleet.workload import Workload
+from reconciler.memo import Memo, Same
 from reconciler.report.nodestate import read_node_state
 from reconciler.report.spans import span
 
@@ -85,6 +86,7 @@ class AgentNodes:
         self._silent: dict[str, str] = {}  # node without a url -> why it is not asked
         self._reports: dict[str, AgentReport] = {}
         self._elsewhere: frozenset[str] = frozenset()  # without a url, and known all the same
+        self._read: Memo[str, tuple[TargetState, tuple[Instance, ...]]] = Memo()
         self._wakes = False
         self.asleep: Mapping[str, str] = {}  # who could not be woken the last time, and why
 
@@ -99,6 +101,7 @@ class AgentNodes:
         }
         self._silent = {name: _NO_URL for name in agents if name not in self._clients}
         self._reports = {name: r for name, r in self._reports.items() if name in agents}
+        self._read.keep(agents)
         self._left.follow(fleet)
 
     def client(self, node: str) -> AgentClient | None:
@@ -150,7 +153,7 @@ class AgentNodes:
             if report.answer is None:
                 targets[target] = TargetState(target, False, report.seen_at, report.message)
                 continue
-            state, running = read_node_state(report.answer.state)
+            state, running = self._read_state(name, report.answer.state)
             targets[target] = replace(
                 state,
                 seen_at=report.seen_at,
@@ -159,6 +162,10 @@ class AgentNodes:
             )
             instances += running
         return Observation(targets, tuple(instances))
+
+    def _read_state(self, name: str, state: NodeState) -> tuple[TargetState, tuple[Instance, ...]]:
+        """Read once: an agent without news answers what it answered before."""
+        return self._read.find(name, (Same(state),), lambda: read_node_state(state))
 
     def apply(self, change: Change) -> Outcome:
         return Outcome(change, Result.SKIPPED, "its agent does it on its own")

@@ -36,12 +36,12 @@ _PASSES_AFTER_CHANGE = 5  # the pass that finds nothing to do has the last word 
 
 # Containers that are made before cycles are looked for among them, 700 by default: what a pass
 # decodes makes none, and looking took a tenth of its time.
-_GARBAGE = 10_000
+GARBAGE = 10_000
 
 
 def central(args: argparse.Namespace, *, interval_s: float, timeout_s: float) -> int:
     """Until it is stopped, or with --once until every agent node is where it should be."""
-    gc.set_threshold(_GARBAGE)
+    gc.set_threshold(GARBAGE)
     screen, wake = Screen(), Wake()
     log_to(screen)
     source = open_fleet(args, working_tree=False)

@@ -20,6 +20,7 @@ from reconciler.models.url import is_loopback
 from reconciler.page.values import Documents
 from reconciler.report.plan_json import plan_json
 from reconciler.report.status import Status
+from reconciler.report.status_documents import StatusDocuments
 from reconciler.report.status_json import status_json
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class FleetDocuments(Listener):
         self._agents = agents
         self._seen: _Seen | None = None
         self._made: tuple[_Seen, Documents] | None = None
+        self._statuses = StatusDocuments()
 
     def on_planned(self, planned: Pass) -> None:
         self._seen = _Seen(planned, dict(self._agents.states), self._agents.left)
@@ -56,18 +58,18 @@ class FleetDocuments(Listener):
         if seen is None:
             return Documents("fleet", status_json(Status(Observation({}, ()))), None)
         if self._made is None or self._made[0] is not seen:
-            self._made = (seen, _documents(seen))
+            self._made = (seen, _documents(seen, self._statuses))
         return self._made[1]
 
 
-def _documents(seen: _Seen) -> Documents:
+def _documents(seen: _Seen, statuses: StatusDocuments) -> Documents:
     desired, plan = seen.planned.desired, seen.planned.plan
     status = status_as_seen(seen.planned, seen.states, seen.left)
     names = [policy.metadata.name for policy in desired.fleet.all(FleetPolicy)]
     title = names[0] if names else "fleet"
     return Documents(
         title,
-        status_json(status),
+        statuses.of(status),
         plan_json(with_verdicts(plan, seen.states)),
         lambda namespace, name: explained(seen.planned, service_ref(f"{namespace}/{name}"), None),
         page_of=lambda target: page_of(desired.fleet, target),

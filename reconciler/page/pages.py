@@ -43,11 +43,17 @@ def only_known(session: Session) -> Refusal:
     return lambda request: None if session.knows(request.headers) else session.form()
 
 
-class _Kept(NamedTuple):
-    """A page that many look at."""
+class _Made(NamedTuple):
+    """A page, for all that look at it."""
 
-    documents: values.Documents
     body: bytes
+    tag: str  # changes with its content
+    status: int
+
+    @classmethod
+    def of(cls, text: str, status: int = 200) -> _Made:
+        body = text.encode()
+        return cls(body, f'"{hashlib.blake2b(body, digest_size=16).hexdigest()}"', status)
 
 
 class Pages:
@@ -62,7 +68,8 @@ class Pages:
         refusal: Refusal = lambda _: None,
     ) -> None:
         self._documents, self._session, self._refusal = documents, session, refusal
-        self._kept: dict[str, _Kept] = {}
+        self._shown: values.Documents | None = None
+        self._made: dict[str, _Made] = {}  # of what is shown
 
     def routes(self) -> list[Route]:
         known = self._session
@@ -82,33 +89,42 @@ class Pages:
         async def answer(request: Request) -> Response:
             from reconciler.page.render import page  # the library, if anybody looks
 
-            if refused := self._refusal(request):
-                return refused
-            documents = self._documents()
-            kept = self._kept.get(name)
-            if kept is None or kept.documents is not documents:
-                kept = self._kept[name] = _Kept(documents, page(name, documents).encode())
-            return _html(request, kept.body)
+            return self._answer(request, lambda shown: _Made.of(page(name, shown)))
 
         return answer
 
     async def _service(self, request: Request) -> Response:
-        from reconciler.page.render import error_page, page
+        namespace, name = request.path_params["namespace"], request.path_params["name"]
+        return self._answer(request, lambda shown: _of_service(shown, namespace, name))
 
+    def _answer(self, request: Request, make: Callable[[values.Documents], _Made]) -> Response:
+        """A page that is looked at asks again and again: it is made once while nothing changes."""
         if refused := self._refusal(request):
             return refused
         documents = self._documents()
-        namespace, name = request.path_params["namespace"], request.path_params["name"]
-        service = values.service_of(documents.status, namespace, name)
-        if service is None:
-            text = error_page("No such service", f"Nothing is known of {namespace}/{name} here.")
-            return _html(request, text.encode(), 404)
-        more = {
-            "service": service,
-            "explained": documents.explain(namespace, name),
-            "ask_box": documents.ask_box(namespace, name),
-        }
-        return _html(request, page("service", documents, **more).encode())
+        if documents is not self._shown:
+            self._shown, self._made = documents, {}
+        made = self._made.get(request.url.path)
+        if made is None:
+            made = make(documents)
+            if made.status == 200:  # of what is not there, there is no end
+                self._made[request.url.path] = made
+        headers = {**PAGE_HEADERS, "ETag": made.tag, "Cache-Control": "no-cache"}
+        if made.status == 200 and made.tag in request.headers.get("if-none-match", ""):
+            return Response(status_code=304, headers=headers)
+        return Response(made.body, made.status, headers, "text/html")
+
+
+def _of_service(shown: values.Documents, namespace: str, name: str) -> _Made:
+    from reconciler.page.render import error_page, page
+
+    service = values.service_of(shown.status, namespace, name)
+    if service is None:
+        return _Made.of(
+            error_page("No such service", f"Nothing is known of {namespace}/{name} here."), 404
+        )
+    explained, ask_box = shown.explain(namespace, name), shown.ask_box(namespace, name)
+    return _Made.of(page("service", shown, service=service, explained=explained, ask_box=ask_box))
 
 
 class _Guarded:
@@ -127,16 +143,6 @@ def not_shown(status: int, message: str) -> Response:
 
     text = error_page("Not shown", message)
     return Response(text, status, {**PAGE_HEADERS, "Cache-Control": "no-store"}, "text/html")
-
-
-def _html(request: Request, body: bytes, status: int = 200) -> Response:
-    """A response with a tag that changes with its content: a page that is looked at asks again and
-    again."""
-    tag = f'"{hashlib.blake2b(body, digest_size=16).hexdigest()}"'
-    headers = {**PAGE_HEADERS, "ETag": tag, "Cache-Control": "no-cache"}
-    if status == 200 and tag in request.headers.get("if-none-match", ""):
-        return Response(status_code=304, headers=headers)
-    return Response(body, status, headers, "text/html")
 
 
 def _static(name: str, kind: str) -> Callable[[Request], Awaitable[Response]]:

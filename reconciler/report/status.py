@@ -86,13 +86,20 @@ class Status:
         """What it writes now, as the mean of the last minute; None: nothing says it."""
         if (speed := self.speeds.get(instance.target, {}).get(instance.ref)) is not None:
             return speed
-        reported = self._reported.get((instance.target, instance.ref))
+        reported = self._reported(instance)
         return reported.tokens_per_second if reported else None
 
     def requests_in_flight(self, instance: Instance) -> int | None:
         """What its engine answers now; None: nothing says it."""
-        reported = self._reported.get((instance.target, instance.ref))
+        reported = self._reported(instance)
         return reported.requests_in_flight if reported else None
+
+    def _reported(self, instance: Instance) -> InstanceState | None:
+        """What its agent says of it, the first of several; None: it has none that says anything."""
+        answers, target = self._answers, instance.target
+        if target not in answers and (answer := self.states.get(target)):
+            answers[target] = {read_ref(i.ref): i for i in reversed(answer.instances)}
+        return answers.get(target, {}).get(instance.ref)
 
     @property
     def silent(self) -> set[str]:
@@ -129,11 +136,11 @@ class Status:
 
     def on(self, target: str) -> list[Instance]:
         """What runs there, in order."""
-        return self._on.get(target, [])
+        return sorted(self._on.get(target, ()), key=lambda i: natural(i.ref.label))
 
     def taking(self, target: str) -> list[Instance]:
         """What runs there, also what is not to be shown: it takes memory all the same."""
-        return [*self.on(target), *self._others_on.get(target, ())]
+        return [*self._on.get(target, ()), *self._others_on.get(target, ())]
 
     def of(self, ref: ObjectRef) -> list[Instance]:
         """Where a service runs."""
@@ -146,6 +153,15 @@ class Status:
     def sharers(self, target: str) -> Mapping[tuple[str, str], int]:
         """How many of what runs there map each file of a pool."""
         return self._sharers.get(target, {})
+
+    @property
+    def targets(self) -> set[str | None]:
+        """Where anything runs, or should; None: nowhere yet."""
+        return {*self.observed.targets, *self._on, *self._declared_on, *self._ending_on}
+
+    def declared_on(self, target: str | None) -> list[DeclaredService]:
+        """What should run there, or is to end; None: what has no node at all."""
+        return [*self._ending_on.get(target, ()), *self._declared_on.get(target, ())]
 
     def absent(self, target: str | None) -> list[DeclaredService]:
         """What should run there and does not; None: what has no node at all."""
@@ -180,8 +196,7 @@ class Status:
 
     @cached_property
     def _on(self) -> dict[str, list[Instance]]:
-        ordered = sorted(self.observed.instances, key=lambda i: natural(i.ref.label))
-        return _grouped((i.target, i) for i in ordered)
+        return _grouped((i.target, i) for i in self.observed.instances)
 
     @cached_property
     def _others_on(self) -> dict[str, list[Instance]]:
@@ -219,11 +234,9 @@ class Status:
         )
 
     @cached_property
-    def _reported(self) -> dict[tuple[str, ObjectRef], InstanceState]:
-        instances = (
-            (t, i) for t, answer in self.states.items() for i in reversed(answer.instances)
-        )
-        return {(target, read_ref(i.ref)): i for target, i in instances}
+    def _answers(self) -> dict[str, dict[ObjectRef, InstanceState]]:
+        """By target, where anybody has asked: `_reported` fills it."""
+        return {}
 
 
 def _grouped(rows: Iterable[tuple[Key, T]]) -> dict[Key, list[T]]:

@@ -26,8 +26,8 @@ def status_json(status: Status, *, all_services: bool = True) -> dict[str, Any]:
     refs = status.refs if all_services else _unwell(status)
     return {
         "revision": status.revision,
-        "nodes": [_node_json(status, s) for _, s in sorted(status.observed.targets.items())],
-        "services": [_service_json(status, ref) for ref in sorted(refs)],
+        "nodes": [node_json(status, s) for _, s in sorted(status.observed.targets.items())],
+        "services": [service_json(status, ref) for ref in sorted(refs)],
     }
 
 
@@ -39,7 +39,7 @@ def _unwell(status: Status) -> set[ObjectRef]:
     }
 
 
-def _node_json(status: Status, state: TargetState) -> dict[str, Any]:
+def node_json(status: Status, state: TargetState) -> dict[str, Any]:
     answer, its = status.states.get(state.target), state.revision
     return {
         "name": state.target.partition("/")[2],
@@ -77,7 +77,7 @@ def _node_json(status: Status, state: TargetState) -> dict[str, Any]:
     }
 
 
-def _service_json(status: Status, ref: ObjectRef) -> dict[str, Any]:
+def service_json(status: Status, ref: ObjectRef) -> dict[str, Any]:
     instances, targets = status.of(ref), {i.target for i in status.of(ref)}
     missing = [d for d in status.meant(ref) if d.target not in targets]
     bad = next((i for i in instances if not i.ready), None) or next(iter(missing), None)
