@@ -69,9 +69,9 @@ if TYPE_CHECKING:
 _GIVEN_UP = 3  # passes that failed in a row: then waiting does not help
 
 # How long one pass applies a large plan, as who is ready meanwhile is said after it: so many times
-# as long as it took to look and to plan, and so many seconds at least.
+# as long as it took to look and to plan, within these seconds.
 _APPLIES_TIMES = 3
-_APPLIES_S = 2.0
+_APPLIES_S, _APPLIES_AT_MOST_S = 2.0, 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,7 +364,7 @@ class ClusterTarget:
 
 
 def _applies_s(looked_s: float) -> float:
-    return max(_APPLIES_S, _APPLIES_TIMES * looked_s)
+    return min(_APPLIES_AT_MOST_S, max(_APPLIES_S, _APPLIES_TIMES * looked_s))
 
 
 def _declared_at(desired: Desired, objects: ObjectSet) -> Mapping[ObjectRef, Location]:

@@ -12,7 +12,7 @@ from reconciler.core.plan import Action, Blocked, Change, FieldChange, ObjectNam
 from reconciler.kube.endpoints.heartbeat import LeaseState
 from reconciler.kube.objects import id_of
 from reconciler.kube.running.instances import instances
-from reconciler.kube.status.due import FEW, STOOD_S, StatusNews, due, is_behind
+from reconciler.kube.status.due import FEW, DueStatuses, StatusNews, stood_long_s
 from reconciler.kube.status.reporter import ClusterStatusWriter
 from reconciler.kube.status.status import node_status, service_status
 from reconciler.kube.status.view import ClusterView
@@ -459,15 +459,19 @@ def test_a_node_is_ready_while_its_agent_is_heard(
     assert condition(status, "Ready") == ready
 
 
+CROWD_S = stood_long_s(FEW + 2)
+
+
 @pytest.mark.parametrize(
     ("stood_s", "told"),
     [
         ([0.0] * FEW, range(FEW)),
         ([0.0] * (FEW + 1), []),
-        ([0.0] * FEW + [STOOD_S, STOOD_S + 1], [FEW + 1, FEW]),
-        ([STOOD_S + n for n in range(FEW + 1)], range(FEW, -1, -1)),
+        ([0.0] * FEW + [CROWD_S, CROWD_S + 1], [FEW + 1, FEW]),
+        ([CROWD_S + n for n in range(FEW + 1)], range(FEW, -1, -1)),
+        ([CROWD_S + n / 1000 for n in range(1000)], []),
     ],
-    ids=["few", "a crowd", "some of it stands", "all of it stands"],
+    ids=["few", "a crowd", "some of it stands", "all of it stands", "a large one has longer"],
 )
 def test_in_a_crowd_it_is_said_first_what_serves_and_then_what_has_stood_longest(
     stood_s: list[float], told: Iterable[int]
@@ -478,11 +482,13 @@ def test_in_a_crowd_it_is_said_first_what_serves_and_then_what_has_stood_longest
     ]
     urgent = StatusNews(service_ref("turns"), (), is_urgent=True)
 
-    written = due([*news, urgent])
+    due = DueStatuses.of([*news, urgent])
 
-    assert written == (urgent, *(news[n] for n in told))
-    assert is_behind([*news, urgent], written[:-1]) == (stood_s[-1] >= STOOD_S)
-    assert not is_behind([*news, urgent], written)
+    assert due == DueStatuses((urgent,), tuple(news[n] for n in told))
+
+
+def test_however_large_a_crowd_is_all_that_stands_is_said() -> None:
+    assert stood_long_s(100) < stood_long_s(1_000) < stood_long_s(1_000_000) <= 60
 
 
 @pytest.mark.parametrize(
@@ -490,6 +496,7 @@ def test_in_a_crowd_it_is_said_first_what_serves_and_then_what_has_stood_longest
     [
         (1, None, 1, True),
         (0, 1, 1, True),
+        (0, 1, 2, False),  # what it says is of the past, and says so
         (1, 1, 2, True),
         (1, 1, 1, False),
         (0, None, 1, False),
@@ -515,8 +522,27 @@ def test_that_a_service_begins_or_ceases_to_serve_waits_for_no_crowd(
     assert entries == (["s0"] if told else [])
 
 
+@pytest.mark.parametrize(("others", "told"), [(FEW, []), (FEW + 1, ["ready"])])
+def test_what_serves_is_said_before_a_large_plan_is_applied(others: int, told: list[str]) -> None:
+    names = ["ready", "changes", "waits", *(f"s{n}" for n in range(others - 1))]
+    lives = {service_ref(name): live_service(name) for name in names}
+    pods = [deployment(name, ready=1 if name in ("ready", "changes") else 0) for name in names]
+    running = instances(f"cluster/{CLUSTER}", {id_of(live): live for live in pods}, {}, {})
+    meant = desired(fleet(**{name: {} for name in names}))
+    named = [ObjectName("apps/v1", "Deployment", "default", n) for n in (names[1], *names[3:])]
+    changes = tuple(change(ref=service_ref(each.name), object=each) for each in named)
+    plan = nothing_to_do(meant, changes=changes)
+    of = view(meant, *pods, *lives.values(), instances=running, plan=plan)
+    with FewObjects() as server:
+        writer = ClusterStatusWriter(server.api, lambda: True, "me", stays=True)
+
+        entries = [entry.live["metadata"]["name"] for entry in writer.served(of, lives)]
+
+    assert entries == told
+
+
 def test_a_crowd_that_stands_is_said_a_part_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reconciler.kube.status.due.STOOD_S", 0.0)
+    monkeypatch.setattr("reconciler.kube.status.due.stood_long_s", lambda crowd: 0.0)
     monkeypatch.setattr("reconciler.kube.status.reporter.PATIENT_S", 0.0)
     names = [f"s{n}" for n in range(FEW + 2)]
     lives = {service_ref(name): live_service(name) for name in names}

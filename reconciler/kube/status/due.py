@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from reconciler.api.meta import ObjectRef
 
 FEW = 20  # on their way at a time: each step of theirs is said in the pass that finds it
-STOOD_S = 10.0  # in a crowd, a state is said that has lasted so long
-PATIENT_S = 0.5  # of one pass are for these: services that serve can be said in the next one again
+PATIENT_S = 0.5  # of one pass are for others: services that serve can be said in the next one again
+
+# In a crowd, a state is said that has lasted so long: a step that is over sooner costs no write.
+_STOOD_S, _STOOD_EACH_S, _LONGEST_STOOD_S = 10.0, 0.05, 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,30 +28,29 @@ class StatusNews:
     is_urgent: bool
     stood_s: float = 0.0
 
-    @property
-    def may_wait(self) -> bool:
-        """Whether it may be left to the next pass, which comes soon then."""
-        return not self.is_urgent and self.stood_s >= STOOD_S
+
+@dataclass(frozen=True, slots=True)
+class DueStatuses:
+    """What a pass writes: all that is `urgent`, and then as many as its time allows of `patient`,
+    those that have stood longest first. What is left of them is for the next pass, which comes soon
+    then."""
+
+    urgent: tuple[StatusNews, ...]
+    patient: tuple[StatusNews, ...]
+
+    @classmethod
+    def of(cls, news: Iterable[StatusNews]) -> DueStatuses:
+        by_turn: dict[bool, list[StatusNews]] = {True: [], False: []}
+        for each in news:
+            by_turn[each.is_urgent].append(each)
+        urgent, patient = by_turn[True], by_turn[False]
+        if len(patient) > FEW:
+            stood_s = stood_long_s(len(patient))
+            stood = (each for each in patient if each.stood_s >= stood_s)
+            patient = sorted(stood, key=lambda each: -each.stood_s)
+        return cls(tuple(urgent), tuple(patient))
 
 
-def due(news: Iterable[StatusNews]) -> tuple[StatusNews, ...]:
-    """Those to write now: all that are urgent, first, and then of the others those that have stood
-    longest."""
-    urgent: list[StatusNews] = []
-    patient: list[StatusNews] = []
-    for each in news:
-        (urgent if each.is_urgent else patient).append(each)
-    if len(patient) > FEW:
-        stood = (each for each in patient if each.stood_s >= STOOD_S)
-        patient = sorted(stood, key=lambda each: -each.stood_s)
-    return (*urgent, *patient)
-
-
-def is_behind(news: Iterable[StatusNews], written: Iterable[StatusNews]) -> bool:
-    """Whether some are left that have stood long enough: the next pass comes soon then. What has
-    not is looked at again anyway."""
-    return _stood(news) > _stood(written)
-
-
-def _stood(news: Iterable[StatusNews]) -> int:
-    return sum(each.may_wait for each in news)
+def stood_long_s(crowd: int) -> float:
+    """How many seconds a state has to last before it is said, with so many under way."""
+    return min(_LONGEST_STOOD_S, max(_STOOD_S, _STOOD_EACH_S * crowd))

@@ -5,7 +5,6 @@ Only who leads writes anything.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +25,7 @@ from reconciler.kube.inventory import revision_of
 from reconciler.kube.objects import Manifest, ObjectId, ref_of
 from reconciler.kube.observed import observed_clusters, planned_clusters
 from reconciler.kube.status.attempts import Attempts
-from reconciler.kube.status.due import PATIENT_S, StatusNews, due, is_behind
+from reconciler.kube.status.due import FEW, PATIENT_S, DueStatuses, StatusNews
 from reconciler.kube.status.events import EventWriter, happenings
 from reconciler.kube.status.fleet_status import (
     FLEET_FIELDS,
@@ -83,24 +82,11 @@ class ClusterStatusWriter:
     def report(self, done: Pass, following: Following | None) -> tuple[int, int]:
         """How many statuses and events were written; none for a cluster that gave no answer. Raises
         ClusterError."""
-        desired, plan, cluster = done.desired, done.plan, self.api.name
-        state = observed_clusters(done.observed).get(f"cluster/{cluster}")
-        if state is None or not self.leads():
+        plan, cluster = done.plan, self.api.name
+        if (seen := self._seen(done)) is None:
             return 0, 0
-        objects = state.documents
-        view = ClusterView(
-            cluster=cluster,
-            desired=desired,
-            plan=plan,
-            instances=done.observed.instances,
-            objects=objects,
-            pods=state.pods.troubled,
-            leases=_leases(desired, cluster, state.nearby.heartbeats),
-            failed=_failures(done.outcomes, cluster),
-            generations=_generations(desired, cluster),
-        )
-        documents = _Documents(objects, self.statuses.current)
-        fleets = self._fleets(view, following, state.snapshot.parent, documents)
+        view, documents, parent = seen
+        fleets = self._fleets(view, following, parent, documents)
         entries = chain(
             (_fleet_entry(of, live) for of, live in fleets), self.entries(view, documents)
         )
@@ -108,6 +94,36 @@ class ClusterStatusWriter:
         happened = (*notes, *happenings(plan, done.outcomes, cluster), *_contributed(plan, cluster))
         written = self.statuses.write(entries)
         return written, self.events.write(happened, documents)
+
+    def report_served(self, planned: Pass) -> int:
+        """Write which services serve by now, where they would have to wait for a large plan. How
+        many were written. Raises ClusterError."""
+        if not self.stays or (seen := self._seen(planned)) is None:
+            return 0
+        view, documents, _ = seen
+        return self.statuses.write(self.served(view, documents))
+
+    def _seen(
+        self, planned: Pass
+    ) -> tuple[ClusterView, Mapping[ObjectRef, Manifest], Manifest | None] | None:
+        """What was seen of the cluster, its documents and its set's parent. None: it gave no
+        answer, or is another's to write to."""
+        desired, cluster = planned.desired, self.api.name
+        state = observed_clusters(planned.observed).get(f"cluster/{cluster}")
+        if state is None or not self.leads():
+            return None
+        view = ClusterView(
+            cluster=cluster,
+            desired=desired,
+            plan=planned.plan,
+            instances=planned.observed.instances,
+            objects=state.documents,
+            pods=state.pods.troubled,
+            leases=_leases(desired, cluster, state.nearby.heartbeats),
+            failed=_failures(planned.outcomes, cluster),
+            generations=_generations(desired, cluster),
+        )
+        return view, _Documents(state.documents, self.statuses.current), state.snapshot.parent
 
     def _fleets(
         self,
@@ -138,23 +154,40 @@ class ClusterStatusWriter:
     ) -> Iterator[DesiredStatus]:
         """What the documents should say now, but for those that are as before, and said so
         then."""
-        now = timestamp(time.time())
         news = tuple(self._news(view, documents))
-        chosen = due(news) if self.stays else news
-        made: list[StatusNews] = []
-        until = math.inf
-        for each in chosen:
-            if self.stays and each.may_wait:
-                if time.monotonic() > until:
-                    break
-                until = min(until, time.monotonic() + PATIENT_S)
-            made.append(each)
+        now = DueStatuses.of(news) if self.stays else DueStatuses(news, ())
+        yield from self._made(view, documents, now.urgent)
+        left, until = len(now.patient), time.monotonic() + PATIENT_S
+        for each in now.patient:
+            yield from self._made(view, documents, (each,))
+            left -= 1
+            if time.monotonic() > until:
+                break
+        self.is_behind = left > 0
+
+    def served(
+        self, view: ClusterView, documents: Mapping[ObjectRef, Manifest]
+    ) -> Iterator[DesiredStatus]:
+        """Of these, what is to be said before a plan is applied that takes a while."""
+        if len(view.object_changes) > FEW:
+            turned = (n for n in self._news(view, documents) if n.is_urgent and n.grounds)
+            serve = (n for n in turned if view.serves(n.ref) and not view.changes(n.ref))
+            yield from self._made(view, documents, serve)
+
+    def _made(
+        self,
+        view: ClusterView,
+        documents: Mapping[ObjectRef, Manifest],
+        news: Iterable[StatusNews],
+    ) -> Iterator[DesiredStatus]:
+        """The status of each; what is there already is not looked at again while it stays so."""
+        now = timestamp(time.time())
+        for each in news:
             entry = _entry(view, documents[each.ref], now)
             if each.grounds and (entry is None or entry.is_there):
                 self._written.put(each.ref, each.grounds, finding=True)
             if entry is not None:
                 yield entry
-        self.is_behind = is_behind(news, made)
 
     def _news(
         self, view: ClusterView, documents: Mapping[ObjectRef, Manifest]
@@ -265,6 +298,10 @@ class StatusListener(Listener):
     def on_fetched(self, following: Following) -> None:
         self._following = following
 
+    def on_planned(self, planned: Pass) -> None:
+        for writer in self._writers:
+            self._attempts.attempt(writer.api.name, partial(self._write_served, writer, planned))
+
     def on_applied(self, done: Pass) -> None:
         for writer in self._writers:
             self._attempts.attempt(writer.api.name, partial(self._write, writer, done))
@@ -272,6 +309,9 @@ class StatusListener(Listener):
     def on_ended(self, seconds: float) -> None:
         if any(writer.is_behind for writer in self._writers):
             self._pass_soon()
+
+    def _write_served(self, writer: ClusterStatusWriter, planned: Pass) -> None:
+        self._on_written(writer.report_served(planned), 0)
 
     def _write(self, writer: ClusterStatusWriter, done: Pass) -> None:
         self._on_written(*writer.report(done, self._following))

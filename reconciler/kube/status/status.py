@@ -17,6 +17,7 @@ from reconciler.api.quantity import show_bytes
 from reconciler.core.plan import Action, Change
 from reconciler.fleet.workload import Workload
 from reconciler.kube.endpoints.heartbeat import LeaseState
+from reconciler.kube.object_set import generation_of
 from reconciler.kube.objects import Manifest
 from reconciler.kube.running.readiness import Progress, conditions_of
 from reconciler.kube.status.conditions import (
@@ -76,9 +77,12 @@ def service_status(view: ClusterView, live: Manifest, now: str) -> dict[str, Any
 
 
 def served_generation(live: Manifest) -> int | None:
-    """The generation of a live InferenceService that its status says is served."""
+    """The generation of a live InferenceService, if its status says that it is served. What is said
+    of an older one is said of the past."""
     ready = conditions_of(live.get("status") or {}).get(READY, {})
-    return ready.get("observedGeneration") if ready.get("status") == "True" else None
+    if ready.get("status") != "True" or ready.get("observedGeneration") != generation_of(live):
+        return None
+    return generation_of(live)
 
 
 def node_status(view: ClusterView, live: Manifest, now: str) -> dict[str, Any]:

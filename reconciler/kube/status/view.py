@@ -104,6 +104,12 @@ class ClusterView:
         """What the pass found to do for a service, on any target."""
         return self._changes.get(ref, ())
 
+    @property
+    def object_changes(self) -> tuple[Change, ...]:
+        """What is to be done to this cluster's objects."""
+        target = f"cluster/{self.cluster}"
+        return tuple(c for c in self.plan.changes if c.object is not None and c.target == target)
+
     def observed_generation(self, live: Manifest) -> int | None:
         """The generation of a fleet's document that the pass was about."""
         if self.generations is not None:
