@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from reconciler.api.fleetnode import Agent
@@ -16,14 +16,28 @@ from reconciler.source.field_value import value_at
 from reconciler.source.history import is_commit
 from reconciler.source.load import Loaded
 
+LeftNode = tuple[Agent, tuple[str, ...]]
+"""A machine that is declared no more, with the services that were placed there by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Earlier:
+    """What matters of another commit. `services`: all that it declares. `left`: nodes that this
+    revision does not."""
+
+    services: frozenset[str]
+    left: Mapping[str, LeftNode]
+
 
 @dataclass(frozen=True, slots=True)
 class DeclaredSince:
-    """One revision, as it was read."""
+    """One revision, as it was read. What other commits declare is kept: a large revision is applied
+    in many passes."""
 
     checkout: Checkout
     loaded: Loaded
     fleet: Fleet
+    _known: dict[str, _Earlier] = field(default_factory=dict, compare=False, repr=False)
 
     def removed(self, observed: Observation, before: Before) -> dict[str, SinceApplied]:
         """By target: what became of the fleet since the revision that it applied last, where that
@@ -55,29 +69,45 @@ class DeclaredSince:
 
     def _services_at(self, revision: str) -> frozenset[str] | None:
         """The services that another commit declares; None: it is not here to be read."""
-        history = self.checkout.history
-        declared = frozenset(self._services())
         if revision == self.checkout.revision:
-            return frozenset(ref.label for ref in declared)
+            return frozenset(ref.label for ref in self._services())
+        earlier = self._at(revision)
+        return earlier.services if earlier else None
+
+    def left_nodes(self, observed: Observation) -> dict[str, LeftNode]:
+        """Machines that an agent's last revision declared and this one does not. They end nothing
+        by themselves."""
+        states = (state.revision for state in observed.targets.values())
+        applied = {state.applied for state in states if state and state.applied}
+        nodes: dict[str, LeftNode] = {}
+        for revision in sorted(applied - {self.checkout.revision}):
+            if earlier := self._at(revision):
+                nodes |= earlier.left
+        return nodes
+
+    def _at(self, revision: str) -> _Earlier | None:
+        """None: it is no commit that is here to be read."""
+        earlier = self._known.get(revision) or self._read(revision)
+        if earlier is not None:
+            self._known[revision] = earlier
+        return earlier
+
+    def _read(self, revision: str) -> _Earlier | None:
+        history = self.checkout.history
         changed = history.changed_since(revision) if history and is_commit(revision) else None
         if changed is None:
             return None
         was, now = changed
-        there = (declared - (now.keys() - was.keys())) | was.keys()
-        return frozenset(ref.label for ref in there if ref.kind == "InferenceService")
-
-    def left_nodes(self, observed: Observation) -> dict[str, tuple[Agent, tuple[str, ...]]]:
-        """Machines that an agent's last revision declared and this one does not, with the services
-        that it placed there by name. They end nothing by themselves."""
-        states = (state.revision for state in observed.targets.values())
-        applied = {state.applied for state in states if state and state.applied}
-        history, nodes = self.checkout.history, dict[str, tuple[Agent, tuple[str, ...]]]()
-        for revision in sorted(filter(is_commit, applied - {self.checkout.revision})):
-            was, _ = (history and history.changed_since(revision)) or ({}, {})
-            for ref in (r for r in was if r.kind == "FleetNode" and r not in self.fleet.objects):
-                if agent := _agent(was[ref]):
-                    nodes[ref.name] = agent, tuple(sorted(_placed_on(ref.name, was)))
-        return nodes
+        there = (frozenset(self._services()) - (now.keys() - was.keys())) | was.keys()
+        return _Earlier(
+            frozenset(ref.label for ref in there if ref.kind == "InferenceService"),
+            {
+                ref.name: (agent, tuple(sorted(_placed_on(ref.name, was))))
+                for ref in was
+                if ref.kind == "FleetNode" and ref not in self.fleet.objects
+                if (agent := _agent(was[ref]))
+            },
+        )
 
 
 def _agent(document: Any) -> Agent | None:  # noqa: ANN401 - any document

@@ -54,6 +54,7 @@ class Desired:
     fleet: Fleet
     facts: Facts
     assignment: Assignment
+    since: DeclaredSince  # this revision beside those that targets have applied
 
     @classmethod
     def of(
@@ -68,7 +69,8 @@ class Desired:
         like `before` takes no time."""
         facts = _facts(loaded, fleet, cached)
         earlier = before.assignment if before else None
-        return cls(checkout, loaded, fleet, facts, assign(fleet, facts, earlier))
+        since = DeclaredSince(checkout, loaded, fleet)
+        return cls(checkout, loaded, fleet, facts, assign(fleet, facts, earlier), since)
 
     def refreshed(self, cached: CachedFacts) -> Desired:
         """The same revision with what is known of its models now: downloads may have ended."""
@@ -149,11 +151,6 @@ class Desired:
                 since,
             ),
         )
-
-    @property
-    def since(self) -> DeclaredSince:
-        """This revision beside those that targets have applied."""
-        return DeclaredSince(self.checkout, self.loaded, self.fleet)
 
     def instances(self) -> tuple[Instance, ...]:
         """This revision in the place of an observation: what it declares, as if it all ran."""

@@ -423,13 +423,15 @@ def test_a_pass_compares_what_has_changed_since_the_last_one(
     wanted = meant if settled else [changed(each, image="engine:2") for each in meant]
     want = ObjectSet({id_of(each): packed(each) for each in wanted})
 
-    def planned_from(objects: ObjectSet) -> ObjectPlan:
-        services, scope = Plan("rev", (), (), (), {}, {}), Scope(TARGET, "home")
+    def planned_from(objects: ObjectSet, turn: int) -> ObjectPlan:
+        changes = (of_service(Action.UPDATE, "SettingsChanged", name) for name in _NAMES)
+        turns = tuple(replace(c, impact=Impact(order=turn + n)) for n, c in enumerate(changes))
+        services, scope = Plan("rev", turns, (), (), {}, {}), Scope(TARGET, "home")
         return plan_objects(scope, services, want, objects, Policy(), causes, known)
 
-    first = planned_from(CountedObjects(live))
+    first = planned_from(CountedObjects(live), turn=9)
     now = CountedObjects(news.get(each["metadata"]["name"], dict)(each) for each in live)
-    planned_from(now)
+    planned_from(now, turn=7)  # two others are done
 
     assert now.read == read
     assert len(first.changes) == (0 if settled else len(_NAMES))

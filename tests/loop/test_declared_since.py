@@ -262,6 +262,24 @@ def test_a_machine_that_left_is_known_with_what_was_placed_there_by_name(
     assert {name: services for name, (_, services) in found.items()} == left
 
 
+def test_what_another_commit_declared_is_read_once(tmp_path: Path) -> None:
+    repo = Repo.create(tmp_path)
+    fleet = document("Fleet", "home", {})
+    begun = _committed(repo, {"fleet.yaml": fleet, "mac.yaml": node(), "pc.yaml": node("pc")})
+    (repo.work / "pc.yaml").unlink()
+    _committed(repo, {})
+    since = _decided(repo.work).since
+    state = TargetState("node/mac", True, revision=RevisionState(applied=begun))
+    applied = Observation({"node/mac": state}, ())
+    left = since.left_nodes(applied)
+
+    (repo.work / ".git").rename(tmp_path / "gone")
+
+    assert [*left] == ["pc"]
+    assert since.left_nodes(applied) == left
+    assert since.removed(applied, Before()) == {"node/mac": SinceApplied(frozenset(), 0)}
+
+
 def test_no_machine_left_where_there_is_no_history(told: Told) -> None:
     assert told.unversioned.since.left_nodes(_applied(told, mac="begun")) == {}
     assert told.now.since.left_nodes(observed()) == {}

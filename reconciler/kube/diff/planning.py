@@ -248,8 +248,10 @@ class _ServiceActions:
         )
 
     def about(self, ref: ObjectRef) -> tuple[object, ...]:
-        """What of it concerns the objects of one service that are not kept."""
-        return self.changes.get(ref), ref in self.rolls
+        """What of it concerns the objects of one service that are not kept. Its turn does not,
+        which moves up with each service that is done."""
+        change = self.changes.get(ref)
+        return change and (change.action, change.source), ref in self.rolls
 
     def keeps(self, ref: ObjectRef, oid: ObjectId) -> bool:
         """Whether an object stays exactly as it is for its service's sake."""

@@ -171,7 +171,7 @@ class ClusterStatusWriter:
         """Of these, what is to be said before a plan is applied that takes a while."""
         if len(view.object_changes) > FEW:
             turned = (n for n in self._news(view, documents) if n.is_urgent and n.grounds)
-            serve = (n for n in turned if view.serves(n.ref) and not view.changes(n.ref))
+            serve = (n for n in turned if view.serves(n.ref) is not None)
             yield from self._made(view, documents, serve)
 
     def _made(
@@ -206,7 +206,7 @@ class ClusterStatusWriter:
                     (view.document_state(ref),),
                     partial(_served_generation, documents, ref),
                 )
-                is_urgent = view.serves(ref) != self._serves.find(ref, given, say)
+                is_urgent = view.begins_or_ends(ref, self._serves.find(ref, given, say))
                 since = self._since.find(ref, grounds, lambda: now)
                 yield StatusNews(ref, grounds, is_urgent, now - since)
 

@@ -199,23 +199,12 @@ def _ready(view: ClusterView, ref: ObjectRef, places: tuple[PlacementStatus, ...
         return Condition(READY, "False", "NoNode", "no node of the fleet is to run it")
     if not places:
         return Condition(READY, "False", "Suspended", "it is suspended: its files stay")
-    if pending := _pending(view, ref):
+    if pending := view.pending(ref):
         return Condition(READY, "False", *_step(view, pending))
     worst = min(places, key=lambda p: ("False", "Unknown", "True").index(p.ready))
     if worst.ready == "True":
         return Condition(READY, "True", "Ready", f"answers on {_nodes(places)}")
     return Condition(READY, worst.ready, worst.reason, f"{worst.workload.node}: {worst.message}")
-
-
-def _pending(view: ClusterView, ref: ObjectRef) -> Change | None:
-    """A step that must still be made before the service is as its document declares. Drift of one
-    of its objects does not count: its effect on the service is visible on the object."""
-    for change in view.changes(ref):
-        is_shown_only = change.is_shown_only or change.action is Action.DEFERRED
-        beside = change.action is Action.DRIFT and is_child(change)
-        if not (is_shown_only or beside):
-            return change
-    return None
 
 
 def _step(view: ClusterView, change: Change) -> tuple[str, str]:
@@ -319,11 +308,6 @@ def _fields(change: Change) -> str:
 
 def _by(change: Change) -> str:
     return f" by {change.by}" if change.by else ""
-
-
-def is_child(change: Change) -> bool:
-    """Whether it is about an object of a service, and not about the service itself."""
-    return change.object is not None and change.object.kind != change.ref.kind
 
 
 def _nodes(places: Iterable[PlacementStatus]) -> str:

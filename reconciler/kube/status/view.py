@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from reconciler.api.meta import ObjectRef
 from reconciler.core.observation import Instance
-from reconciler.core.plan import Blocked, Change, Plan
+from reconciler.core.plan import Action, Blocked, Change, Plan
 from reconciler.fleet.workload import Workload
 from reconciler.kube.endpoints.heartbeat import LeaseState
 from reconciler.kube.object_set import ObjectSet, generation_of
@@ -51,7 +51,8 @@ class ClusterView:
         return self._instances.get((ref, target))
 
     def serves(self, ref: ObjectRef) -> int | None:
-        """The generation of a service's document, while all that runs of it here can be used."""
+        """The generation of a service's document, while all that is to run of it here can be
+        used."""
         instances = [
             self.instance(ref, w.target) for w in self.workloads_of(ref) if not w.suspended
         ]
@@ -103,6 +104,22 @@ class ClusterView:
     def changes(self, ref: ObjectRef) -> tuple[Change, ...]:
         """What the pass found to do for a service, on any target."""
         return self._changes.get(ref, ())
+
+    def begins_or_ends(self, ref: ObjectRef, said: int | None) -> bool:
+        """Whether it is news that a service can be used, or no longer, beside the generation that
+        is said to be served. What is still to change is not served yet as it is declared."""
+        serves = self.serves(ref)
+        return serves != said and (serves is None or self.pending(ref) is None)
+
+    def pending(self, ref: ObjectRef) -> Change | None:
+        """A step that must still be made before the service is as its document declares. Drift of
+        one of its objects does not count: its effect on the service is visible on the object."""
+        for change in self.changes(ref):
+            is_shown_only = change.is_shown_only or change.action is Action.DEFERRED
+            beside = change.action is Action.DRIFT and is_child(change)
+            if not (is_shown_only or beside):
+                return change
+        return None
 
     @property
     def object_changes(self) -> tuple[Change, ...]:
@@ -173,6 +190,11 @@ class ClusterView:
     @cached_property
     def _changes(self) -> Mapping[ObjectRef, tuple[Change, ...]]:
         return _grouped((c.ref, c) for c in self.plan.changes)
+
+
+def is_child(change: Change) -> bool:
+    """Whether it is about an object of a service, and not about the service itself."""
+    return change.object is not None and change.object.kind != change.ref.kind
 
 
 def _grouped(pairs: Iterable[tuple[ObjectRef, T]]) -> Mapping[ObjectRef, tuple[T, ...]]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -95,13 +95,21 @@ class StatusWriter:
                     yield entry
 
         results: list[bool | str] = []
-        todo = due()
+        begun: deque[tuple[DesiredStatus, Future[bool | str]]] = deque()
+
+        def settle() -> None:
+            entry, write = begun.popleft()
+            results.append(result := write.result())
+            if result is True:
+                pending[entry.live["metadata"]["uid"]] = entry.written
+
         with ThreadPoolExecutor(_WRITERS, "status") as pool:
-            while some := list(islice(todo, _AT_ONCE)):
-                for entry, result in zip(some, pool.map(self._write, some), strict=True):
-                    results.append(result)
-                    if result is True:
-                        pending[entry.live["metadata"]["uid"]] = entry.written
+            for entry in due():
+                begun.append((entry, pool.submit(self._write, entry)))
+                if len(begun) == _AT_ONCE:
+                    settle()
+            while begun:
+                settle()
         self._written = pending
         failed = frozenset(result for result in results if isinstance(result, str))
         for line in sorted(failed - self._failed):
