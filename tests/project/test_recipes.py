@@ -498,10 +498,10 @@ RECIPES = {
         rows=(
             (
                 "reconciler/cli/central.py",
-                "            (fleet, console, *(",
+                "            (fleet, console, *listeners),",
                 "            # planted\n",
             ),
-            ("reconciler/cli/central.py", "fleet, console, *(", "Songs(), "),
+            ("reconciler/cli/central.py", "fleet, console, *listeners", "Songs(), "),
             (
                 "reconciler/cli/central.py",
                 "from reconciler.cli.overrides import",

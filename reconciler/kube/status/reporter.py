@@ -168,7 +168,7 @@ class ClusterStatusWriter:
     def served(
         self, view: ClusterView, documents: Mapping[ObjectRef, Manifest]
     ) -> Iterator[DesiredStatus]:
-        """Of these, what is to be said before a plan is applied that takes a while."""
+        """What is to be said of them before a plan is applied that takes a while."""
         if len(view.object_changes) > FEW:
             turned = (n for n in self._news(view, documents) if n.is_urgent and n.grounds)
             serve = (n for n in turned if view.serves(n.ref) is not None)
