@@ -179,6 +179,11 @@ def _experts_of(text: str) -> str:
     return ",".join(rf"blk\.{layer}{_EXPERTS}" for layer in range(int(text)))
 
 
+def _tensor_split(params: xllamacpp.CommonParams, text: str) -> None:
+    shares = [float(share) for share in text.split(",")]
+    params.tensor_split = [*shares, *params.tensor_split[len(shares) :]]
+
+
 def _ways(text: str) -> list[object]:
     return [_member("common_speculative_type", "COMMON_SPECULATIVE_TYPE_")(w) for w in _list(text)]
 
@@ -219,6 +224,8 @@ _MODEL = (
     _value("--n-cpu-moe -ncmoe", "tensor_buft_overrides", _experts_of),
     *_switch("--kv-offload -kvo", "--no-kv-offload -nkvo", "no_kv_offload", inverted=True),
     _value("--split-mode -sm", "split_mode", _member("llama_split_mode", "LLAMA_SPLIT_MODE_")),
+    _FlagRow(("--tensor-split", "-ts"), _tensor_split),
+    _value("--main-gpu -mg", "main_gpu", int),
     _value("--batch-size -b", "n_batch", int),
     _value("--ubatch-size -ub", "n_ubatch", int),
     _value("--threads -t", "cpuparams.n_threads", int),

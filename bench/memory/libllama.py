@@ -18,6 +18,7 @@ from bench.memory.device import Device
 from reconciler.memory import MemorySettings
 
 _DEBUG = 1
+_MOST_DEVICES = 16
 _LOGGED_MIB = 0.01  # how exactly sizes are logged
 CACHE_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8}
 POOLING = {"none": 0, "mean": 1, "cls": 2, "last": 3, "rank": 4}
@@ -165,14 +166,21 @@ class Llama:
 
     @contextmanager
     def loaded(
-        self, path: Path, devices: Sequence[Device] = (), layers: int = 0, cpu_moe_layers: int = 0
+        self,
+        path: Path,
+        devices: Sequence[Device] = (),
+        layers: int = 0,
+        cpu_moe_layers: int = 0,
+        shares: Sequence[float] = (),
     ) -> Iterator[int]:
-        """A model without its weights, with its last layers on devices, but for the experts of the
-        first layers. Raises LlamaError."""
+        """A model without its weights, with its last layers on devices, which have these shares of
+        them, but for the experts of the first layers. Raises LlamaError."""
         self._log.clear()
         params = self._model_params()
         named = (ctypes.c_void_p * (len(devices) + 1))(*(device.pointer for device in devices))
         params.devices, params.n_gpu_layers = ctypes.addressof(named), layers
+        split = (ctypes.c_float * _MOST_DEVICES)(*shares)
+        params.tensor_split = ctypes.addressof(split) if shares else None
         overrides = self._on_the_machine(_EXPERTS_OF.format(i) for i in range(cpu_moe_layers))
         if cpu_moe_layers:
             params.tensor_buft_overrides = ctypes.addressof(overrides)

@@ -21,11 +21,12 @@ from tests.support.llama_server import llama_server
 
 MIB = 2**20
 _DEVICES = 2
-# how many devices, the share of the layers that is on them (None: all), and the share of the
-# layers whose experts stay on the machine
-_PLACES: tuple[tuple[int, float | None, float], ...] = (
+# how many devices or their shares, the share of the layers that is on them (None: all), and the
+# share of the layers whose experts stay on the machine
+_PLACES: tuple[tuple[int | tuple[float, ...], float | None, float], ...] = (
     *((1, None, 0.0), (1, 0.5, 0.0), (1, 0.0, 0.0), (2, None, 0.0), (2, 0.5, 0.0)),
     *((1, None, 1.0), (1, None, 0.5), (1, 0.5, 0.75), (2, None, 1.0), (2, None, 0.5)),
+    *(((3, 1), None, 0.0), ((1, 4.5), 0.5, 0.0), ((0, 1), None, 0.0)),
 )
 _SETTINGS: tuple[tuple[int, dict[str, Any]], ...] = (
     (8192, {}),
@@ -57,6 +58,7 @@ class Placed:
             return f"{pool}, {' and '.join(stays)} on the machine"
         share = {None: "all", 0: "no"}.get(self.settings.gpu_layers, "half of the")
         devices = "a device" if self.settings.devices == 1 else f"{self.settings.devices} devices"
+        devices += " by tensorSplit" if self.settings.tensor_split else ""
         return f"{pool}, {share} layers on {devices}"
 
     @property
@@ -76,19 +78,22 @@ def of_model(llama: Llama, folder: Path, model: Model) -> Iterator[Placed]:
     path = model_file(llama, folder, model)
     facts = read_path(path)
     devices = [llama.device(f"GPU{i}") for i in range(_DEVICES)]
-    for count, share, experts in _PLACES:
+    for places, share, experts in _PLACES:
+        shares = places if isinstance(places, tuple) else ()
+        count = places if isinstance(places, int) else len(places)
         if experts and not facts.expert_bytes:
             continue
         stay = math.ceil(experts * facts.block_count)
         layers = None if share is None else int(share * facts.block_count)
         everywhere = facts.block_count + 1 if layers is None else layers
-        with llama.loaded(path, devices[:count], everywhere, stay) as handle:
+        with llama.loaded(path, devices[:count], everywhere, stay, shares) as handle:
             for context, changes in _SETTINGS:
                 settings = MemorySettings(
                     context=context,
                     gpu_layers=layers,
                     devices=count,
                     cpu_moe_layers=stay,
+                    tensor_split=shares,
                     mapped=False,
                     **(PLAIN | changes),
                 )

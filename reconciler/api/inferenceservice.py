@@ -255,6 +255,35 @@ class InferenceServiceSpec(PodFields, ModelSettings):
     devices: Annotated[
         int, Purpose(PROCESS), Field(ge=1, le=64, description="Devices (GPUs) that one of it uses.")
     ] = 1
+    split_mode: Annotated[
+        Literal["none", "layer", "row", "tensor"] | None,
+        Purpose(PROCESS, noted_unstated=False),
+        Field(
+            description="How the model is split over several devices: layer by layer; row, each"
+            " tensor, with the context on the main one; tensor, each tensor and the context; none,"
+            " all of it on the main one. Unset: layer."
+        ),
+    ] = None
+    tensor_split: Annotated[
+        tuple[Annotated[float, Field(ge=0)], ...],
+        Purpose(PROCESS, noted_unstated=False),
+        Field(
+            max_length=64,
+            description="Shares of the model, one for each device, such as [3, 1]. Unset: by the"
+            " memory that is free on each.",
+        ),
+    ] = ()
+    main_gpu: Annotated[
+        int,
+        Purpose(PROCESS, noted_unstated=False),
+        Field(
+            alias="mainGPU",
+            ge=0,
+            le=63,
+            description="Number of the device, from 0, that has all of the model where splitMode is"
+            " none, and the context where it is row.",
+        ),
+    ] = 0
     runtime_options: Annotated[
         dict[str, Any], Purpose(PROCESS), Field(description="Options that only its runtime has.")
     ] = Field(default_factory=dict)

@@ -94,12 +94,16 @@ def needs(
 ) -> tuple[PoolNeed, ...]:
     """What one process takes of each pool.
 
-    A process uses the first device, or the first `settings.devices`; a projector is on the first.
+    A process uses the first device, or the first `settings.devices`, or where nothing is split the
+    main one of them; a projector is on the first that it uses.
     `file` identifies the weights, so that processes that map the same file share them; a device has
     a copy for each process.
     """
     file = file if settings.mapped else None
-    devices = [pool for pool in known if pool.name.startswith("device")][: settings.devices]
+    devices = [pool for pool in known if pool.name.startswith("device")]
+    if settings.split_mode == "none":
+        devices = devices[settings.main_device : settings.main_device + 1]
+    devices = devices[: settings.devices]
     machine = [pool for pool in known if not pool.name.startswith("device")]
     if not devices:
         shared = ((file, estimate.weights_bytes),) if file is not None else ()

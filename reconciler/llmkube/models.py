@@ -57,13 +57,13 @@ FIELDS: tuple[LlmkubeField, ...] = (
     lost(
         "spec.hardware.gpu.sharding.strategy",
         one_of("layer", "tensor", "row", "pipeline", "none"),
-        "layers are split over devices, for which memory is worked out",
+        "write splitMode on the InferenceService: row for their tensor and row",
         "layer",
     ),
     lost(
         "spec.hardware.gpu.sharding.layerSplit",
         TEXTS,
-        "the engine splits by what is free on each device",
+        "write tensorSplit on the InferenceService: a share for each device",
         [],
     ),
 )

@@ -68,8 +68,12 @@ def by_layers(
     moved = kept if settings.kv_offload else (0,) * len(kept)
     first = len(weights) - count
     layers = [0] * len(memory)
-    for entry, device in zip(range(first, len(weights)), _places(count, memory), strict=True):
+    shares = settings.tensor_split or memory
+    for entry, device in zip(range(first, len(weights)), _places(count, shares), strict=True):
         layers[device] += weights[entry] - experts[entry] + moved[entry]
+    if settings.split_mode in _BY_TENSOR:
+        of_weights = sum(weights[first:]) - sum(experts[first:])
+        layers = _by_tensor(of_weights, sum(moved[first:]), settings, shares)
     buffers = _buffers(facts, model, settings, cells, max(kept), len(memory))
     mapped = facts.embedding_bytes + facts.lookup_bytes + sum(weights[:first])
     mapped += sum(experts[first:])
@@ -80,6 +84,25 @@ def by_layers(
         mapped=mapped,
         devices=tuple(map(sum, zip(layers, buffers[1:], strict=True))),
     )
+
+
+_BY_TENSOR = ("row", "tensor")
+
+
+def _by_tensor(
+    weights: int, kept: int, settings: MemorySettings, shares: Sequence[float]
+) -> list[int]:
+    """Bytes on each device where each has a part of each tensor. By rows the main one has all that
+    is kept, and any may have the small tensors, which nobody splits: bounds, and nothing of it is
+    held against llama.cpp."""
+    parts = [share / (sum(shares) or 1) for share in shares]
+    by_rows = settings.split_mode == "row"
+    on_main = settings.main_device if by_rows else None
+    return [
+        -int(-part * weights // 1)
+        + (-int(-part * kept // 1) if on_main is None else kept * (i == on_main))
+        for i, part in enumerate(parts)
+    ]
 
 
 def _beside(estimate: MemoryEstimate) -> int:
@@ -105,10 +128,10 @@ def _padded(sizes: Sequence[int], count: int) -> tuple[int, ...]:
     return (*sizes[:count], *(0,) * (count - len(sizes)))
 
 
-def _places(count: int, memory: Sequence[int]) -> list[int]:
+def _places(count: int, shares: Sequence[float]) -> list[int]:
     """The device of each of so many layers."""
-    ends = list(accumulate(memory))
-    return [min(bisect_right(ends, i * ends[-1] / count), len(memory) - 1) for i in range(count)]
+    ends = list(accumulate(shares))
+    return [min(bisect_right(ends, i * ends[-1] / count), len(shares) - 1) for i in range(count)]
 
 
 def _buffers(

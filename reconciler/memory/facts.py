@@ -115,6 +115,9 @@ class MemorySettings:
     cpu_moe_layers: int = 0  # the first so many layers' experts stay on the machine
     kv_offload: bool = True  # False: the cache stays on the machine
     devices: int = 1
+    split_mode: str = "layer"  # over several devices; or none, row, tensor
+    tensor_split: tuple[float, ...] = ()  # shares of devices; empty: by their memory
+    main_device: int = 0  # the one with all where nothing is split, and with the cache for rows
     checkpoints: int = 0  # a slot's saved copies of sliding and recurrent state (--ctx-checkpoints)
     drafting: Drafting | None = None
     beside: bool = False  # in a process that is counted already

@@ -62,6 +62,8 @@ def _asked(service: InferenceService) -> Iterator[AskedGpus]:
     spec = service.spec
     if "devices" in spec.model_fields_set:
         yield AskedGpus("spec.devices", f"devices: {spec.devices}", spec.devices, None)
+    if spec.main_gpu:
+        yield AskedGpus("spec.mainGPU", f"mainGPU: {spec.main_gpu}", spec.main_gpu + 1, None)
     for part, values in (("limits", spec.resources.limits), ("requests", spec.resources.requests)):
         for name in sorted(filter(vendor_of, values)):
             vendor, text = vendor_of(name), str(values[name])

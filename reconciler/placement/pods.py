@@ -149,6 +149,9 @@ def no_pods(
     """(rule, field, message) of why the pool cannot run pods of the service; None if it can."""
     if why := too_many_devices(service, node):
         return "NodeCapability", "spec.devices", why
+    if service.spec.main_gpu >= max(service.spec.devices, 1):
+        why = "pods see the devices alone that they ask for, counted from 0; remove it"
+        return "NodeCapability", "spec.mainGPU", why
     if named := unusable_name(service.ref):
         return "ObjectName", *named
     if why := not_shared(service, node):

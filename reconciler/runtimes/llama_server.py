@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from reconciler.fleet.command import Command, Probe
 from reconciler.runtimes import (
     arguments,
-    llamacpp_drafting,
     llamacpp_flags,
     llamacpp_model,
     llamacpp_restated,
@@ -100,7 +99,7 @@ RUNTIME = Runtime(
     apis=llamacpp_model.apis,
     effective=Effective(differs),
     asleep=asleep,
-    check=lambda service: tuple(llamacpp_drafting.check(service)),
+    check=lambda service: tuple(llamacpp_model.check(service)),
     check_args=llamacpp_flags.check_args,
     check_env=llamacpp_flags.check_env,
     restated=llamacpp_restated.TABLE,

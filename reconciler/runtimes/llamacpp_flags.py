@@ -119,13 +119,9 @@ _FIELD_OF: Mapping[str, str] = {
 }
 _OURS: Mapping[str, str] = {
     **_each(
-        "-dev --device -mg --main-gpu",
+        "-dev --device",
         "devices says how many; which ones says env, with the name CUDA_VISIBLE_DEVICES (of AMD"
         " HIP_VISIBLE_DEVICES) and their numbers as its value",
-    ),
-    **_each(
-        "-sm --split-mode -ts --tensor-split",
-        "memory is estimated for llama.cpp's own split over as many as the field devices says",
     ),
     **_each(
         "-no-kvu --no-kv-unified --kv-unified-per-slot",

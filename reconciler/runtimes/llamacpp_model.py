@@ -13,6 +13,7 @@ from pydantic import Field
 
 from reconciler.api.inferenceservice import MOST_LAYERS
 from reconciler.api.meta import Spec
+from reconciler.api.problem import Finding
 from reconciler.memory import MemorySettings
 from reconciler.runtimes import llamacpp_drafting
 from reconciler.runtimes.llamacpp_flags import flags_of
@@ -28,6 +29,7 @@ from reconciler.runtimes.runtime import (
 )
 
 if TYPE_CHECKING:
+    from reconciler.api.inferenceservice import InferenceService
     from reconciler.fleet.model_file import ModelFile
     from reconciler.runtimes.runtime import NodeFacts
 
@@ -43,6 +45,7 @@ FIELDS = frozenset(
         *("uBatchSize", "extraArgs", "flashAttention", "promptCache", "jinja", "sleepIdle"),
         *("env", "devices", "runtimeOptions", "moeCPULayers", "moeCPUOffload", "noKvOffload"),
         *llamacpp_drafting.FIELDS,
+        *("splitMode", "tensorSplit", "mainGPU"),
     }
 )
 
@@ -169,8 +172,9 @@ def model_flags(settings: Mapping[str, Any], prefix: str, threads: str) -> tuple
             settings["runtimeOptions.pooling"], ("--pooling", settings["runtimeOptions.pooling"])
         ),
         *llamacpp_drafting.flags(own),
-        # By itself llama.cpp takes every device that it sees.
-        ("--split-mode", "layer" if settings["devices"] > 1 else "none"),
+        ("--split-mode", _split_mode(settings)),
+        *_when(shares := settings.get("tensorSplit"), ("--tensor-split", _shares(shares))),
+        *_when(main := settings.get("mainGPU"), ("--main-gpu", str(main))),
         *flags_of(tuple(own["extraArgs"])),
     )
 
@@ -214,7 +218,42 @@ def memory_settings(settings: Mapping[str, Any], prefix: str) -> MemorySettings:
         kv_offload=not settings.get(prefix + "noKvOffload"),
         drafting=llamacpp_drafting.drafting(settings, prefix),
         devices=settings["devices"],
+        split_mode=_split_mode(settings),
+        tensor_split=tuple(settings.get("tensorSplit", ())),
+        main_device=settings.get("mainGPU", 0),
     )
+
+
+def _split_mode(settings: Mapping[str, Any]) -> str:
+    """By itself llama.cpp takes every device that it sees."""
+    stated: str | None = settings.get("splitMode")
+    return "none" if settings["devices"] == 1 else stated or "layer"
+
+
+def _shares(shares: Iterable[float] | None) -> str:
+    return ",".join(f"{share:g}" for share in shares or ())
+
+
+def check(service: InferenceService) -> Iterator[Finding]:
+    """What llama.cpp cannot do, or would do without a word."""
+    yield from llamacpp_drafting.check(service)
+    spec = service.spec
+    if spec.devices == 1:
+        for field, stated in (
+            ("splitMode", spec.split_mode not in (None, "none")),
+            ("tensorSplit", bool(spec.tensor_split)),
+        ):
+            if stated:
+                message = "one device has nothing to split; remove it, or state devices"
+                yield Finding("FieldIgnored", service.ref, f"spec.{field}", message)
+    elif spec.tensor_split and len(spec.tensor_split) != spec.devices:
+        message = f"{len(spec.tensor_split)} shares for {spec.devices} devices; write one for each"
+        yield Finding("Schema", service.ref, "spec.tensorSplit", message)
+    elif spec.tensor_split and not any(spec.tensor_split):
+        yield Finding("Schema", service.ref, "spec.tensorSplit", "no device has a share")
+    if 1 < spec.devices <= spec.main_gpu:
+        message = f"its {spec.devices} devices count from 0; write a smaller number"
+        yield Finding("Schema", service.ref, "spec.mainGPU", message)
 
 
 def _stays(own: Mapping[str, Any]) -> Iterator[Flag]:

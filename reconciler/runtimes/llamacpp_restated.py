@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from reconciler.api.quantity import format_bytes, format_duration
 from reconciler.runtimes.restated import Restated, table_of
 
@@ -15,6 +17,12 @@ def _layers(text: str) -> int | None:
 
 def _mebibytes(text: str) -> str:
     return format_bytes(int(text) * 2**20)
+
+
+def _shares(text: str) -> list[float]:
+    """Shares as llama.cpp takes them apart."""
+    shares = [float(share) for share in re.split(r"[,/]", text)]
+    return [int(share) if share.is_integer() else share for share in shares]
 
 
 def _idle(text: str) -> str | None:
@@ -35,6 +43,9 @@ _FIELDS = (
     Restated(_names("-ngl --gpu-layers --n-gpu-layers"), "gpuLayers", _layers),
     Restated(_names("-ncmoe --n-cpu-moe"), "moeCPULayers", int),
     Restated(_names("-cmoe --cpu-moe"), "moeCPUOffload", value=True),
+    Restated(_names("-sm --split-mode"), "splitMode", str),
+    Restated(_names("-ts --tensor-split"), "tensorSplit", _shares),
+    Restated(_names("-mg --main-gpu"), "mainGPU", int),
     Restated(_names("-nkvo --no-kv-offload"), "noKvOffload", value=True),
     Restated(_names("-kvo --kv-offload"), "noKvOffload", value=False),
     Restated(_names("-b --batch-size"), "batchSize", int),

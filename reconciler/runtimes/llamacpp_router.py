@@ -16,7 +16,6 @@ from reconciler.api.problem import Finding
 from reconciler.fleet.command import Command, Probe, ServedModel
 from reconciler.runtimes import (
     arguments,
-    llamacpp_drafting,
     llamacpp_flags,
     llamacpp_log,
     llamacpp_model,
@@ -87,8 +86,8 @@ def check_args(args: tuple[str, ...]) -> tuple[tuple[int, str], ...]:
 
 
 def check(service: InferenceService) -> tuple[Finding, ...]:
-    """What guesses, and more preloads than places: llama.cpp would refuse to start."""
-    return (*llamacpp_drafting.check(service), *_too_many_preloads(service))
+    """What llama.cpp cannot do, and more preloads than places: llama.cpp would refuse to start."""
+    return (*llamacpp_model.check(service), *_too_many_preloads(service))
 
 
 def _too_many_preloads(service: InferenceService) -> tuple[Finding, ...]:

@@ -128,6 +128,7 @@ _PARTS: Mapping[str, Callable[[InferenceServiceSpec], dict[str, Any]]] = {
         "autoscaling": spec.autoscaling and spec.autoscaling.model_dump(mode="json", by_alias=True)
     },
     "args": lambda spec: {"args": [*spec.args]},
+    "tensorSplit": lambda spec: {"tensorSplit": [*spec.tensor_split]},
     "command": lambda spec: {"command": [*spec.command]},
     "resourceClaims": lambda spec: {"resourceClaims": [*spec.resource_claims]},
     "tolerations": lambda spec: {"tolerations": [*spec.tolerations]},

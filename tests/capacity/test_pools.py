@@ -246,6 +246,44 @@ def test_devices_share_the_layers_by_their_memory_and_the_last_makes_the_logits(
     assert first.bytes - small.bytes == large.bytes - second.bytes == 16 * layer
 
 
+@pytest.mark.parametrize(
+    ("how", "shares"),
+    [
+        ({"split_mode": "layer", "tensor_split": (3, 1)}, (48 / 64, 16 / 64)),
+        ({"split_mode": "layer", "tensor_split": (1, 0)}, (1, 0)),
+        ({"split_mode": "tensor", "tensor_split": (3, 1)}, (3 / 4, 1 / 4)),
+        ({"split_mode": "tensor"}, (1 / 2, 1 / 2)),
+        ({"split_mode": "row", "main_device": 1}, (1 / 2, 1 / 2)),
+    ],
+    ids=str,
+)
+def test_what_is_split_is_counted_where_it_goes(
+    how: dict[str, Any], shares: tuple[float, ...]
+) -> None:
+    settings = told(devices=2, **how)
+    made = estimate(LARGE, settings)
+    weights = sum(LARGE.block_bytes) + LARGE.head_bytes
+
+    _, *devices = needs(made, settings, pools(node(devices=(L4, L4))), LARGE)
+
+    layers = made.kv_bytes if how["split_mode"] != "row" else 0
+    apart = [need.bytes for need in devices]
+    kept = [share * (weights + layers) for share in shares]
+    if how["split_mode"] == "row":
+        kept[1] += made.kv_bytes
+    for taken, least in zip(apart, kept, strict=True):  # and what each computes in
+        assert least - GIB <= taken <= least + 2 * GIB
+
+
+def test_what_is_not_split_is_on_the_main_device_alone() -> None:
+    settings = told(devices=2, split_mode="none", main_device=1)
+    made = estimate(LARGE, settings)
+
+    _, only = needs(made, settings, pools(node(devices=(L4, L4))), LARGE)
+
+    assert (only.pool, only.bytes > made.weights_bytes) == ("device1", True)
+
+
 def test_no_layers_on_the_device_takes_only_what_a_batch_is_computed_in() -> None:
     off = told(gpu_layers=0)
     whole = estimate(LARGE, off)

@@ -39,6 +39,8 @@ def assigned(asked: dict[str, Any], **nodes: dict[str, Any]) -> Assignment:
         ([NVIDIA], {"resources": {"limits": {"amd.com/gpu": 1}}}, "states no AMD device;"),
         ([NVIDIA], {"devices": 2}, "`devices: 2` asks for 2, and node box states 1 device;"),
         ([NVIDIA] * 2, {"resources": {"limits": {"nvidia.com/gpu": "4"}}}, "2 NVIDIA devices;"),
+        ([NVIDIA] * 2, {"mainGPU": 1}, ""),
+        ([NVIDIA] * 2, {"mainGPU": 2}, "`mainGPU: 2` asks for 3, and node box states 2 devices;"),
     ],
 )
 def test_a_machine_that_states_too_few_gpus_does_not_take_the_service(

@@ -242,7 +242,7 @@ def test_what_git_says_is_said_in_our_words(location: str, said: str, tmp_path: 
         GitSource(location, cache_dir=tmp_path).fetch()
 
 
-@pytest.mark.parametrize("flag", ["--main-gpu", "--device"])
+@pytest.mark.parametrize("flag", ["-dev", "--device"])
 def test_which_device_is_said_by_the_variable_that_the_refusal_names(flag: str) -> None:
     (refused,) = load(service("talk", "gemma", extraArgs=[flag, "1"])).problems
     (name,) = re.findall(r"env, with the name (\w+)", refused.message)

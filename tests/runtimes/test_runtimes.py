@@ -143,6 +143,9 @@ _CHANGES: dict[str, Any] = {
     "sleepIdle": "5m",
     "env": [{"name": "TZ", "value": "UTC"}],
     "devices": 2,
+    "splitMode": "row",
+    "tensorSplit": [3, 1],
+    "mainGPU": 1,
     "args": ["--listen"],
     "containerPort": 9000,
     "runtimeOptions": {"swaFull": True},
@@ -163,6 +166,8 @@ _OWN_CHANGES: dict[str, dict[str, Any]] = {  # where a runtime has values of its
 def test_a_field_that_a_runtime_renders_from_changes_its_command(name: str, path: str) -> None:
     row = RUNTIMES[name]
     models: dict[str, Any] = {"models": [{"name": "a"}, {"name": "b"}]} if row.serves_many else {}
+    if path == "splitMode":  # of one device there is nothing to split
+        models["devices"] = 2
     if path.startswith("speculativeDecoding.") and not path.endswith("type"):
         models["speculativeDecoding"] = {"type": "draft-simple"}
     field, _, inner = path.partition(".")
@@ -244,6 +249,27 @@ def test_an_entry_keeps_its_own_experts_where_the_service_keeps_all_on_the_machi
 
     assert a > 1000
     assert b == 3
+
+
+@pytest.mark.parametrize(
+    ("spec", "found"),
+    [
+        ({"devices": 2, "tensorSplit": [3, 1], "splitMode": "row", "mainGPU": 1}, []),
+        ({"mainGPU": 1, "splitMode": "none"}, []),  # of the devices that the machine has
+        ({"tensorSplit": [3, 1]}, [("FieldIgnored", "spec.tensorSplit")]),
+        ({"splitMode": "layer"}, [("FieldIgnored", "spec.splitMode")]),
+        ({"devices": 3, "tensorSplit": [3, 1]}, [("Schema", "spec.tensorSplit")]),
+        ({"devices": 2, "tensorSplit": [0, 0]}, [("Schema", "spec.tensorSplit")]),
+        ({"devices": 2, "mainGPU": 2}, [("Schema", "spec.mainGPU")]),
+    ],
+    ids=str,
+)
+def test_a_split_that_llama_cpp_cannot_make_is_named(
+    spec: dict[str, Any], found: list[tuple[str, str]]
+) -> None:
+    problems = RUNTIMES["llama-server"].check(service(**spec))
+
+    assert [(problem.rule, problem.field) for problem in problems] == found
 
 
 def test_a_default_is_the_one_that_the_schema_says() -> None:
