@@ -69,7 +69,7 @@ def foreign_names() -> Mapping[str, str]:
     return {
         **other_names(COMMANDS),
         **{word: f"fleet-agent store {word}" for word in _OF_A_STORE},
-        **dict.fromkeys(("plan", "diff"), "reconcile --dry-run --local"),
-        "apply": "reconcile --once --local",
+        **dict.fromkeys(("plan", "diff"), "reconcile plan --local"),
+        "apply": "reconcile apply --local",
         **{word: f"reconcile {word}" for word in _OF_RECONCILE},
     }

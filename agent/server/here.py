@@ -41,7 +41,7 @@ def heard_here(
     (target,) = observed.targets.values()
     revision = revision_of(HistoryFile(state.desired / "history.json").peek(), None)
     if state.holder() is None and revision.applied != newest.partition("+")[0]:
-        no_agent = "no agent runs on this machine: `reconcile --once --local` applies what is newer"
+        no_agent = "no agent runs on this machine: `reconcile apply --local` applies what is newer"
         revision = replace(revision, held=revision.held or no_agent)
     shown = replace(target, seen_at=time.time(), revision=revision)
     published = node_state(

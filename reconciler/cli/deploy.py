@@ -75,6 +75,6 @@ def _write(
     new = {path: FileChange(None, text.encode()) for path, text in files.items()}
     write(Path(fleet.location), new, args, f"Serve {args.name}")
     if not (args.commit or args.push):
-        command = "reconcile --dry-run" + ("" if args.local is None else " --local")
+        command = "reconcile plan" + ("" if args.local is None else " --local")
         tell(f"written, not applied: look at `{command}`, {how_applied(fleet, args)}")
     return Exit.OK

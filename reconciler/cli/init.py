@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -170,5 +169,7 @@ def _say_next(root: Path, weights: FirstModel, node: Mapping[str, Any], *, in_gi
 
 def _option(root: Path) -> str:
     """How other commands are told of the folder."""
-    shortest = min(str(root), os.path.relpath(root), key=len)
-    return "" if root == Path.cwd() else f" -C {shlex.quote(shortest)}"
+    here = Path.cwd()
+    if root == here:
+        return ""
+    return f" -C {shlex.quote(str(root.relative_to(here) if here in root.parents else root))}"

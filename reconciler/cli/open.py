@@ -28,7 +28,8 @@ EXAMPLES = {
 }
 _CURRENT = "default"  # the cluster that the kubeconfig's current context is
 _NOBODY = (
-    "no agent serves a page on this machine: `fleet-agent run` does, and so does `reconcile demo`;"
+    "nothing serves a page on this machine: `fleet-agent run` does, `reconcile demo`, and"
+    " `reconcile watch --listen 127.0.0.1:9090`;"
     " or name another node, or --cluster NAME"
 )
 

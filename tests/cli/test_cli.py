@@ -871,7 +871,7 @@ def test_a_machine_without_an_agent_says_of_itself_what_an_agent_can(
         (main, "chat", "did you mean `reconcile ask`?"),
         (main, "rollback", "did you mean `git revert`?"),
         (main, "sing", "see `reconcile --help`"),
-        (agent_main, "plan", "did you mean `reconcile --dry-run --local`?"),
+        (agent_main, "plan", "did you mean `reconcile plan --local`?"),
         (agent_main, "start", "did you mean `fleet-agent restart`?"),
         (agent_main, "statusx", "did you mean `fleet-agent status`?"),
         (agent_main, "chat", "see `fleet-agent --help`"),

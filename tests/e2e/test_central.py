@@ -278,7 +278,7 @@ def test_a_machine_that_is_a_node_of_the_fleet_looks_at_itself(
     assert "1 of 1 services ready" in status.out
     assert str(machine.state) in explained.out
     assert once.code == BLOCKED
-    assert "`reconcile --once --local` applies what is newer" in once.err
+    assert "`reconcile apply --local` applies what is newer" in once.err
 
 
 def test_the_status_follows_a_stop_by_hand(two: Two) -> None:
