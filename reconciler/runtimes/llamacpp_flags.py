@@ -45,6 +45,10 @@ _ROWS = (
     Allowed(("--mirostat-lr",)),
     Allowed(("--mirostat-ent",)),
     Allowed(("--samplers",), r"[a-z_;]{1,256}"),
+    Allowed(("--sampler-seq", "--sampling-seq"), r"[a-z]{1,32}"),
+    Allowed(("--logit-bias", "-l"), r"[0-9]{1,7}[-+][0-9]{1,4}(\.[0-9]{1,6})?"),
+    Allowed(("--no-escape",), None),
+    Allowed(("--spm-infill",), None),
     Allowed(("--predict", "--n-predict", "-n")),
     Allowed(("--keep",)),
     Allowed(("--ignore-eos",), None),
@@ -69,6 +73,8 @@ _ROWS = (
     Allowed(("--no-reasoning-preserve",), None),
     Allowed(("--image-min-tokens",)),
     Allowed(("--image-max-tokens",)),
+    Allowed(("--video-fps",)),
+    Allowed(("--video-timestamp-interval",)),
     Allowed(("--tags",), TEXT),
     # What speculativeDecoding leaves open.
     Allowed(("--spec-draft-type-k", "-ctkd", "--cache-type-k-draft"), _CACHE_TYPE),
@@ -91,6 +97,7 @@ _ROWS = (
     Allowed(("--context-shift",), None),
     Allowed(("--no-cache-prompt",), None),
     Allowed(("--cache-reuse",)),
+    Allowed(("--no-cache-idle-slots",), None),
     Allowed(("--no-cont-batching", "-nocb"), None),
     Allowed(("--slot-prompt-similarity", "-sps")),
     Allowed(("--embd-normalize",)),
@@ -115,6 +122,8 @@ _FIELD_OF: Mapping[str, str] = {
     **_each("-md --model-draft --spec-draft-model", "speculativeDecoding.draftModelRef"),
     **_each("--cors-origins", "runtimeOptions.corsOrigins"),
     **_each("--models-max", "router.resident"),
+    **_each("--draft --draft-n --draft-max", "speculativeDecoding.nDraftMax"),
+    **_each("--spec-default", "speculativeDecoding.type"),
     **_each("--models-dir --models-preset", "models"),
 }
 _OURS: Mapping[str, str] = {
@@ -128,7 +137,7 @@ _OURS: Mapping[str, str] = {
         "the slots always share one context; set contextSize and parallelSlots",
     ),
     **_each(
-        "-ctxcp --ctx-checkpoints --swa-checkpoints",
+        "-ctxcp --ctx-checkpoints --swa-checkpoints -cms --checkpoint-min-step",
         "it is always 0, as no estimate counts what checkpoints take; no field changes that",
     ),
     **_each(
@@ -139,6 +148,54 @@ _OURS: Mapping[str, str] = {
         "-ot --override-tensor --op-offload --no-op-offload",
         "no estimate counts what it moves; gpuLayers leaves whole layers to the processor,"
         " moeCPULayers the experts of layers, and noKvOffload the cache",
+    ),
+    **_each(
+        "-ncffn --n-cpu-ffn -lzm --lazy-mode --no-host -bs --backend-sampling"
+        " --mtmd-batch-max-tokens",
+        "no estimate counts what it moves or takes; there is no field for it",
+    ),
+    **_each(
+        "--override-kv",
+        "memory is worked out by the file's header as it is; there is no field for it",
+    ),
+    **_each(
+        "--spec-draft-ngl -ngld --gpu-layers-draft --n-gpu-layers-draft --spec-draft-device -devd"
+        " --device-draft --spec-draft-override-tensor -otd --override-tensor-draft"
+        " --spec-draft-cpu-moe -cmoed --cpu-moe-draft --spec-draft-n-cpu-moe --spec-draft-ncmoe"
+        " -ncmoed --n-cpu-moe-draft",
+        "what guesses is where the model is, and counted there; gpuLayers: 0 puts both on the"
+        " machine",
+    ),
+    **_each(
+        "--spec-synth-len --spec-synth-rates",
+        "it makes up how many guesses are right, for benchmarks of llama.cpp",
+    ),
+    **_each(
+        "--draft-min --draft-n-min --spec-ngram-size-n --spec-ngram-size-m --spec-ngram-min-hits",
+        "llama.cpp has removed it; `llama-server --help` names what it has instead",
+    ),
+    **_each(
+        "-C --cpu-mask -Cr --cpu-range --cpu-strict --prio -Cb --cpu-mask-batch -Crb"
+        " --cpu-range-batch --cpu-strict-batch --prio-batch --poll-batch --spec-draft-threads -td"
+        " --threads-draft --spec-draft-threads-batch -tbd --threads-batch-draft"
+        " --spec-draft-cpu-mask -Cd --cpu-mask-draft --spec-draft-cpu-range -Crd --cpu-range-draft"
+        " --spec-draft-cpu-strict --cpu-strict-draft --spec-draft-prio --prio-draft"
+        " --spec-draft-poll --poll-draft --spec-draft-cpu-mask-batch -Cbd --cpu-mask-batch-draft"
+        " --spec-draft-cpu-strict-batch --cpu-strict-batch-draft --spec-draft-prio-batch"
+        " --prio-batch-draft --spec-draft-poll-batch --poll-batch-draft",
+        "the node decides the threads, so that services do not slow each other down; there is no"
+        " field for it",
+    ),
+    **_each(
+        "--cors-methods --cors-headers --cors-credentials --no-cors-credentials",
+        "runtimeOptions.corsOrigins says which pages may use it, and all that they may then do",
+    ),
+    **_each(
+        "-r --reverse-prompt", "a server does nothing with it; clients send stop with a request"
+    ),
+    **_each(
+        "-h --help --usage --version -cl --cache-list --completion-bash --list-devices",
+        "it prints something and ends; there is nothing to serve then",
     ),
     **_each(
         "--grammar --json-schema -j",
@@ -163,7 +220,8 @@ _DANGEROUS: Mapping[str, str] = {
     ),
     **_each(
         "--slot-save-path --media-path --path --log-file --log-prompts-dir --control-vector"
-        " --control-vector-scaled --ui-config-file --webui-config-file -lcs --lookup-cache-static"
+        " --control-vector-layer-range --control-vector-scaled --ui-config-file --webui-config-file"
+        " -lcs --lookup-cache-static"
         " -lcd --lookup-cache-dynamic --video-ffmpeg-dir --ssl-key-file --ssl-cert-file"
         " --api-key-file",
         _FILES,
@@ -182,7 +240,10 @@ _DANGEROUS: Mapping[str, str] = {
     ),
     **_each(
         "-hf -hfr --hf-repo -hff --hf-file -mu --model-url -dr --docker-repo -mmu --mmproj-url"
-        " -hfd -hfrd --hf-repo-draft --spec-draft-hf",
+        " -hfd -hfrd --hf-repo-draft --spec-draft-hf --embd-gemma-default --fim-qwen-1.5b-default"
+        " --fim-qwen-3b-default --fim-qwen-7b-default --fim-qwen-7b-spec --fim-qwen-14b-spec"
+        " --fim-qwen-30b-default --gpt-oss-20b-default --gpt-oss-120b-default"
+        " --vision-gemma-4b-default --vision-gemma-12b-default",
         "it downloads outside the model store, unverified; declare a Model instead",
     ),
     **_each(

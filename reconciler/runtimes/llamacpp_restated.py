@@ -72,7 +72,9 @@ _FIELDS = (
 _ANYWAY = Restated(
     _names(
         "--metrics --slots --offline --warmup --cont-batching -cb --no-webui --no-ui --kv-unified"
-        " -kvu --mmproj-auto --cache-prompt --no-context-shift --models-autoload --perf"
+        " -kvu --mmproj-auto --cache-prompt --no-context-shift --models-autoload --perf --escape -e"
+        " --cache-idle-slots --prefill-assistant --no-skip-chat-parsing --no-agent -no-ag"
+        " --no-ui-mcp-proxy --no-webui-mcp-proxy --no-log-jsonl"
     ),
     why="the engine is started with it, or does it by default",
 )
@@ -90,6 +92,7 @@ _OVERRULED = (
         why="clients ask by the name of the Model; a server of one model answers to any",
         is_lost=True,
     ),
+    Restated(_names("-dt --defrag-thold"), read=str, why="llama.cpp does nothing with it any more"),
     Restated(
         _names("-to --timeout -lv --verbosity --log-verbosity --log-colors"),
         read=str,
@@ -97,7 +100,10 @@ _OVERRULED = (
         is_lost=True,
     ),
     Restated(
-        _names("-v --verbose --log-verbose --no-warmup --log-prefix --log-timestamps"),
+        _names(
+            "-v --verbose --log-verbose --no-warmup --log-prefix --log-timestamps --no-log-prefix"
+            " --no-log-timestamps"
+        ),
         why="it is decided by who watches the process",
         is_lost=True,
     ),

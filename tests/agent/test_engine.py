@@ -35,6 +35,7 @@ SETTLED = {"embedded": "serving until SIGTERM", "binary": "listening on"}  # han
 NOT_IN_THE_WHEEL = {
     *("--top-n-sigma", "--top-nsigma", "--dry-sequence-breaker", "--tags", "--reasoning-effort"),
     *("--reasoning-preserve", "--no-reasoning-preserve"),
+    *("--sampler-seq", "--sampling-seq", "--logit-bias", "-l", "--spm-infill"),
 }
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import shlex
+import subprocess
 from pathlib import Path
 from typing import Any, get_args
 
@@ -17,7 +19,14 @@ from reconciler.api.field import fields_of
 from reconciler.api.inferenceservice import InferenceService, InferenceServiceSpec
 from reconciler.api.model import Format
 from reconciler.fleet.command import Command
-from reconciler.runtimes import DEFAULT_RUNTIME, RUNTIMES, fields, llamacpp_flags, resolve
+from reconciler.runtimes import (
+    DEFAULT_RUNTIME,
+    RUNTIMES,
+    fields,
+    llamacpp_flags,
+    llamacpp_restated,
+    resolve,
+)
 from reconciler.runtimes.llamacpp_flags import ALLOWED, check_args, check_env, flags_of
 from reconciler.runtimes.runtime import NodeFacts, Runtime
 from reconciler.runtimes.settings import ignored_fields, lifecycle, settings
@@ -564,6 +573,8 @@ _SAMPLES = {
     "--dry-sequence-breaker": "none",
     "--reasoning-effort": "low",
     "--spec-draft-sampling": "greedy",
+    "--sampler-seq": "kpt",
+    "--logit-bias": "12-1.5",
     "--spec-draft-type-k": "f16",
     "--spec-draft-type-v": "f16",
 }
@@ -667,6 +678,31 @@ def test_the_real_llama_server_knows_every_allowed_argument(
     argv = (*command.argv, *args)
     with Server(Command(argv, command.env), int(node.port), tmp_path) as server:
         server.wait_ready()
+
+
+@pytest.mark.e2e
+def test_every_flag_of_the_real_llama_server_is_taken_or_refused_with_a_reason(
+    real_engine: str,
+) -> None:
+    """A flag that is not in the list at all is none of this build, or forgotten."""
+    flags = _flags_in_help(subprocess.check_output((real_engine, "--help"), text=True))
+
+    unlisted = {name for name in flags for _, why in check_args((name,)) if "in the list" in why}
+    assert len(flags) > 350
+    assert unlisted - set(llamacpp_restated.TABLE) == set()
+    known = {*ALLOWED, *llamacpp_restated.TABLE} - {"--mlock", "--mmap", "--no-mmap"}
+    assert known - flags.keys() == set()
+    assert {n for n, row in ALLOWED.items() if flags[n] != (row.value is not None)} == set()
+
+
+def _flags_in_help(text: str) -> dict[str, bool]:
+    """Each flag, and whether it takes a value."""
+    flags: dict[str, bool] = {}
+    for line in re.findall(r"^--?[a-zA-Z].*", text, re.MULTILINE):
+        head = re.sub(r", +-", ",-", line).partition("  ")[0]
+        names, _, value = head.partition(" ")
+        flags |= dict.fromkeys(names.split(","), bool(value))
+    return flags
 
 
 # --- the documentation
