@@ -43,7 +43,8 @@ class Fleet:
     revisions with errors (reconciler.source.slice), these include objects that could not be read;
     `elsewhere` are those that concern other nodes only, and `incomplete` is why a missing object
     may still be wanted. `defaults`, by their variables, are what this process was told for what the
-    fleet leaves open (reconciler.placement.defaults).
+    fleet leaves open (reconciler.placement.defaults). `written` are documents as they are written,
+    of the objects whose documents have fields of LLMKube.
     """
 
     revision: str
@@ -55,6 +56,9 @@ class Fleet:
     elsewhere: frozenset[ObjectRef] = frozenset()
     incomplete: str = ""
     defaults: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    written: Mapping[ObjectRef, Mapping[str, Any]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
     policy: FleetSpec = field(init=False, repr=False, compare=False)
     """The Fleet document's policy, or the defaults without one. Cached: it is needed for every
     service."""

@@ -36,12 +36,14 @@ MAX_COPIES = 1_000  # of one content; git stores it once, so that a small reposi
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One object of a file: what Fleet will hold of it, and its own problems."""
+    """One object of a file: what Fleet will hold of it, and its own problems. `written`: its
+    document, where that has fields of LLMKube."""
 
     ref: ObjectRef
     resource: Resource
     origin: Origin
     findings: tuple[Finding, ...]
+    written: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +167,9 @@ def _read(file: YamlFile) -> File:
         made, remarks = _make(document)
         origin = Origin(path, lines[document.index], document.index)
         if isinstance(made, Resource):
-            notes = [Finding(rule, made.ref, field, text) for rule, field, text in remarks]
-            items.append(Item(made.ref, made, origin, (*notes, *check_one(made))))
+            notes = [Finding(rule, made.ref, field, text) for rule, field, text in remarks or ()]
+            written = document.content if remarks is not None else None
+            items.append(Item(made.ref, made, origin, (*notes, *check_one(made)), written))
             continue
         located = located or places.locate(text)
         refused.append(_refuse(document, made, origin, located[document.index]))
@@ -203,9 +206,9 @@ def _refuse(
     return RefusedDocument(origin, ref, document.content, problems, is_newer, rest)
 
 
-def _make(document: Document) -> tuple[Resource | tuple[Mistake, ...], tuple[Remark, ...]]:
+def _make(document: Document) -> tuple[Resource | tuple[Mistake, ...], tuple[Remark, ...] | None]:
     """The object that a document declares, or the document's mistakes; and what there is to say of
-    fields that are LLMKube's."""
+    fields that are LLMKube's, None where it has none."""
     check, content = validator(document.kind), document.content
     if not check.is_valid(content):
         from reconciler.source.mistakes import explain
@@ -213,7 +216,7 @@ def _make(document: Document) -> tuple[Resource | tuple[Mistake, ...], tuple[Rem
         return explain(check, content), ()
     ours = translated(document.kind, content)
     if ours is None:
-        return _object(document.kind, content), ()
+        return _object(document.kind, content), None
     if mistakes := tuple(_wrong(check, ours)):
         return mistakes, ()
     return _object(document.kind, ours.content), ours.remarks

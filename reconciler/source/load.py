@@ -10,7 +10,7 @@ import gc
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reconciler.api.meta import GROUP, ObjectRef, Resource
 from reconciler.api.problem import Counts, Finding, Problem, Severity
@@ -200,6 +200,7 @@ def _load(
         objects=MappingProxyType(objects),
         origins=MappingProxyType(origins),
         files=models.files,
+        written=MappingProxyType(_written(files, origins)),
         held=(*models.findings, *(f for f in findings if f.severity is Severity.BLOCKED)),
     )
     loaded = Loaded(
@@ -277,6 +278,13 @@ def _collect(
             else:
                 twice.append(item)
     return objects, origins, twice
+
+
+def _written(
+    files: list[File], origins: Mapping[ObjectRef, Origin]
+) -> dict[ObjectRef, Mapping[str, Any]]:
+    items = (item for file in files for item in file.items if origins[item.ref] is item.origin)
+    return {item.ref: item.written for item in items if item.written is not None}
 
 
 def _duplicates(

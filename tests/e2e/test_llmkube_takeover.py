@@ -4,6 +4,7 @@ there."""
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,6 +33,7 @@ def test_what_stands_is_adopted_and_changes_with_its_service_alone(home: Cluster
     cluster = home.cluster
     before = pods_of(cluster, "chat") | pods_of(cluster, "draw")
     stood = {name: cluster.json("get", "deployment", name) for name in SERVICES.names}
+    documents = specs(cluster, "models,inferenceservices")
 
     plan = home.dry_run()
     home.once()
@@ -46,6 +48,7 @@ def test_what_stands_is_adopted_and_changes_with_its_service_alone(home: Cluster
     assert pods_of(cluster, "chat") | pods_of(cluster, "draw") == before
     now = {name: cluster.json("get", "deployment", name) for name in SERVICES.names}
     assert {n: d["spec"] for n, d in now.items()} == {n: d["spec"] for n, d in stood.items()}
+    assert specs(cluster, "models,inferenceservices") == documents  # in the words of git
 
     text = SERVICES.files()["chat.yaml"].replace("contextSize: 4096", "contextSize: 8192")
     home.push(chat=text)
@@ -65,3 +68,7 @@ def test_what_stands_is_adopted_and_changes_with_its_service_alone(home: Cluster
 
     found = cluster.json("get", "deployments,services,inferenceservices,models")["items"]
     assert {each["metadata"]["name"] for each in found} == {"draw", "kubernetes"}
+
+
+def specs(cluster: Cluster, kinds: str) -> list[Any]:
+    return [each["spec"] for each in cluster.json("get", kinds)["items"]]

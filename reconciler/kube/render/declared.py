@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from reconciler.api.fleet import FleetPolicy
@@ -31,15 +32,17 @@ def declared(desired: Desired, cluster: str) -> tuple[Resource, ...]:
     return tuple(sorted(objects, key=lambda thing: thing.ref))
 
 
-def manifest_of(thing: Resource) -> Manifest:
-    """A document as its author wrote it, without our defaults, which would look stated."""
+def manifest_of(thing: Resource, written: Mapping[str, Any] | None = None) -> Manifest:
+    """A document as its author wrote it, without our defaults, which would look stated. `written`
+    is the document, where our object of it has other fields."""
     document: dict[str, Any] = thing.model_dump(mode="json", by_alias=True, exclude_unset=True)
     declared = thing.metadata
     metadata: dict[str, Any] = {"name": declared.name}
     metadata |= {"namespace": declared.namespace} if thing.namespaced else {}
     metadata |= {"labels": dict(declared.labels)} if declared.labels else {}
     metadata |= {"annotations": dict(declared.annotations)} if declared.annotations else {}
-    return {**document, "metadata": metadata}
+    spec = {"spec": written["spec"]} if written else {}
+    return {**document, **spec, "metadata": metadata}
 
 
 def concerns(node: FleetNode, cluster: str) -> bool:

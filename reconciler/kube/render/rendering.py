@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 from reconciler.api.fleet import FleetPolicy
 from reconciler.api.fleetnode import FleetNode
@@ -75,7 +77,7 @@ class ObjectRenderer:
         fleet = fleet_name(desired)
         here = placed(desired, self.cluster, self.url)
         things = declared(desired, self.cluster) if self.owns_documents else ()
-        documents = {document_id(thing.ref): self._document(fleet, thing) for thing in things}
+        documents = {document_id(thing.ref): self._document(desired, thing) for thing in things}
         self._documents.keep({thing.ref for thing in things})
         objects: dict[ObjectId, Packed] = {}
         renders: dict[ObjectRef, str] = {}
@@ -100,11 +102,16 @@ class ObjectRenderer:
         self._last = (desired, wanted)
         return wanted
 
-    def _document(self, fleet: str, thing: Resource) -> Packed:
+    def _document(self, desired: Desired, thing: Resource) -> Packed:
         """Cached while its file is unchanged: then it is the same object."""
-        return self._documents.find(
-            thing.ref, (fleet, Same(thing)), lambda: self._packed(fleet, manifest_of(thing))
-        )
+        fleet, written = fleet_name(desired), desired.fleet.written.get(thing.ref)
+        make = partial(self._packed_document, fleet, thing, written)
+        return self._documents.find(thing.ref, (fleet, Same(thing)), make)
+
+    def _packed_document(
+        self, fleet: str, thing: Resource, written: Mapping[str, Any] | None
+    ) -> Packed:
+        return self._packed(fleet, manifest_of(thing, written))
 
     def _render(self, fleet: str, service: PlacedService) -> _Rendered:
         """Cached while its inputs are unchanged. Objects of unchanged files are identical, in a new
