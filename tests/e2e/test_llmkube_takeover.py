@@ -10,7 +10,13 @@ import pytest
 
 from tests.support.cluster import Cluster
 from tests.support.cluster_fleet import ClusterFleet
-from tests.support.llmkube import LlmkubeServices, pods_of
+from tests.support.llmkube import (
+    NAMESPACE,
+    LlmkubeServices,
+    end_controller,
+    pods_of,
+    start_controller,
+)
 from tests.support.reconciler import Machine
 
 pytestmark = [pytest.mark.e2e, pytest.mark.cluster]
@@ -35,9 +41,16 @@ def test_what_stands_is_adopted_and_changes_with_its_service_alone(home: Cluster
     stood = {name: cluster.json("get", "deployment", name) for name in SERVICES.names}
     documents = specs(cluster, "models,inferenceservices")
 
+    start_controller(cluster, cluster.namespace(NAMESPACE))
+    fighting = home.dry_run("-o", "json").json()
+    end_controller(cluster, NAMESPACE)
     plan = home.dry_run()
     home.once()
     after = home.dry_run()
+
+    blocked = {(each["ref"]["name"], each["reason"]) for each in fighting["blocked"]}
+    assert blocked == {("chat", "NotOurs"), ("draw", "NotOurs")}
+    assert all("scale deployment llmkube-contr" in each["message"] for each in fighting["blocked"])
 
     assert plan.code == CHANGES, plan.out + plan.err
     said = " ".join(plan.out.split())
@@ -50,11 +63,22 @@ def test_what_stands_is_adopted_and_changes_with_its_service_alone(home: Cluster
     assert {n: d["spec"] for n, d in now.items()} == {n: d["spec"] for n, d in stood.items()}
     assert specs(cluster, "models,inferenceservices") == documents  # in the words of git
 
+    image = ("set", "image", "deployment/draw", "llama-server=mine:1")
+    cluster.kubectl(*image)
+    drift = home.dry_run()
+    home.once()
+
+    assert "mine:1 by kubectl-set" in drift.out
+    draw = cluster.json("get", "deployment", "draw")
+    assert draw["spec"] == stood["draw"]["spec"]
+    cluster.wait("deployment", "draw", "--for=condition=Available")
+    before = pods_of(cluster, "draw")
+
     text = SERVICES.files()["chat.yaml"].replace("contextSize: 4096", "contextSize: 8192")
     home.push(chat=text)
     home.once()
 
-    assert pods_of(cluster, "draw").items() <= before.items()
+    assert pods_of(cluster, "draw") == before
     chat, service = (cluster.json("get", kind, "chat") for kind in ("deployment", "service"))
     [engine] = chat["spec"]["template"]["spec"]["containers"]
     assert "8192" in engine["args"]

@@ -76,6 +76,13 @@ def start_controller(cluster: Cluster, namespace: str) -> None:
     )
 
 
+def end_controller(cluster: Cluster, namespace: str) -> None:
+    """As people are told to."""
+    named = ("deployment", "llmkube-controller-manager", "-n", namespace)
+    cluster.kubectl("scale", *named, "--replicas=0")
+    cluster.wait("pod", "-l", "app=llmkube", "-n", namespace, "--for=delete")
+
+
 def _service(name: str, spec: dict[str, Any]) -> dict[str, Any]:
     metadata = {"name": name, "namespace": "default"}
     return {
