@@ -31,6 +31,7 @@ _ONLY_ON = {MEMORY_BUDGET_ANNOTATION: "an InferenceService", ACCEPT_ANNOTATION: 
 WRITTEN = frozenset(
     f"{_PREFIX}{name}"
     for name in (
+        "adopted",
         "applied",
         "benchmark-attempt",
         "benchmark-key",
