@@ -18,7 +18,7 @@ def take_over(api: ApiServer, *, accept_field_loss: bool) -> bool:
     is on the disk. Raises ClusterError, OSError."""
     from reconciler.kube.adoption.controllers import alive
     from reconciler.kube.crd.definitions import crds
-    from reconciler.kube.install.takeover import held, replace_definitions, write_backup
+    from reconciler.kube.install.takeover import held, losses, replace_definitions, write_backup
     from reconciler.runtimes import RUNTIMES
 
     if living := alive(api):
@@ -30,8 +30,8 @@ def take_over(api: ApiServer, *, accept_field_loss: bool) -> bool:
     for definition in installation.definitions:
         _say(_listed_elsewhere(definition))
     misfits = installation.misfits()
-    for misfit in misfits:
-        _say(str(misfit))
+    for line in losses(misfits):
+        _say(line)
     if misfits and not accept_field_loss:
         objects = len({misfit.oid for misfit in misfits})
         _say(

@@ -406,7 +406,7 @@ def test_a_take_over_lists_what_would_be_lost_and_asks_first(
     run = reconcile("install", "--take-over")
 
     assert run.code == BLOCKED
-    assert "InferenceService default/rich spec.speculative: no such field" in run.err
+    assert "InferenceService spec.speculative (1 object: default/rich): no such" in run.err
     assert "default/plain" not in run.err
     assert "--accept-field-loss" in run.err
     assert list(tmp_path.iterdir()) == []

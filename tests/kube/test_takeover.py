@@ -11,7 +11,7 @@ import yaml
 
 from reconciler.api.meta import GROUP
 from reconciler.kube.adoption.controllers import signs
-from reconciler.kube.install.takeover import ForeignInstallation, misfits_of, write_backup
+from reconciler.kube.install.takeover import ForeignInstallation, losses, misfits_of, write_backup
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC).timestamp()
 IMAGE = "ghcr.io/defilantech/llmkube-controller:0.9.19"
@@ -95,10 +95,33 @@ def test_what_our_definitions_do_not_know_or_take_is_named_by_its_field() -> Non
         "status": {"phase": "Ready"},
     }
 
-    said = {misfit.field: str(misfit) for misfit in misfits_of(found)}
+    said = [*losses(misfits_of(found))]
 
-    assert said.keys() == {"spec.runtime", "spec.oven"}
-    assert said["spec.oven"].startswith("InferenceService ai/chat spec.oven: no such")
+    assert len(said) == 2
+    assert any(
+        line.startswith("InferenceService spec.oven (1 object: ai/chat): no such") for line in said
+    )
+
+
+def test_a_loss_is_said_once_for_all_objects_and_a_definitions_default_is_none() -> None:
+    def stored(number: int, **spec: Any) -> dict[str, Any]:
+        return {
+            "apiVersion": f"{GROUP}/v1alpha1",
+            "kind": "Model",
+            "metadata": {"name": f"m{number}", "namespace": "ai"},
+            "spec": {"source": "https://models.test/m.gguf", **spec},
+        }
+
+    oven = {"properties": {"mode": {"default": "warm"}, "size": {}}}
+    schema = {"properties": {"spec": {"properties": {"oven": oven}}}}
+    version = {"storage": True, "schema": {"openAPIV3Schema": schema}}
+    made = {"spec": {"names": {"kind": "Model"}, "versions": [version]}}
+    written = [stored(n, oven={"mode": "warm", "size": n}) for n in range(5)]
+    defaulted = [stored(n, oven={"mode": "warm"}) for n in range(5, 9)]
+
+    [line] = losses(ForeignInstallation((made,), (*written, *defaulted)).misfits())
+
+    assert line.startswith("Model spec.oven (5 objects: ai/m0, ai/m1, ai/m2 and 2 more): no such")
 
 
 def test_a_backup_holds_all_and_is_private(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from reconciler.kube.client.api import ApiServer
 
 _DEFINITION = OWNED_KINDS["apiextensions.k8s.io", "CustomResourceDefinition"]
+_NAMED = 3  # objects of one loss
 _ADDED = ("managedFields", "uid", "resourceVersion", "generation", "creationTimestamp", "selfLink")
 
 
@@ -41,9 +42,6 @@ class Misfit:
     field: str
     message: str
 
-    def __str__(self) -> str:
-        return f"{self.oid.label} {self.field}: {self.message}"
-
 
 @dataclass(frozen=True, slots=True)
 class ForeignInstallation:
@@ -54,8 +52,14 @@ class ForeignInstallation:
 
     def misfits(self) -> tuple[Misfit, ...]:
         """Everything in `spec` and `metadata` that would be lost or refused, by object. A status is
-        rebuilt by its reconciler."""
-        return tuple(misfit for foreign in self.objects for misfit in misfits_of(foreign))
+        rebuilt by its reconciler, and what a default of its definition wrote is nobody's loss."""
+        schemas = {d["spec"]["names"]["kind"]: _schema(d) for d in self.definitions}
+        return tuple(
+            misfit
+            for foreign in self.objects
+            for misfit in misfits_of(foreign)
+            if not _is_default(schemas.get(foreign["kind"], {}), foreign, misfit.field)
+        )
 
 
 def held(api: ApiServer) -> ForeignInstallation:
@@ -78,6 +82,45 @@ def misfits_of(live: Manifest) -> Iterator[Misfit]:
     oid = id_of(live)
     for mistake in explain(validator(live["kind"]), document(live)):
         yield Misfit(oid, mistake.field or "it", mistake.message)
+
+
+def losses(misfits: Iterable[Misfit]) -> Iterator[str]:
+    """A line for each field and what is wrong with it, with how many objects it is of."""
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for misfit in misfits:
+        name = f"{misfit.oid.namespace}/{misfit.oid.name}".lstrip("/")
+        groups.setdefault((misfit.oid.kind, misfit.field, misfit.message), []).append(name)
+    for (kind, field, message), names in groups.items():
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        count = f"{len(names)} object{'s' * (len(names) > 1)}"
+        yield f"{kind} {field} ({count}: {', '.join(names[:_NAMED])}{more}): {message}"
+
+
+def _schema(definition: Manifest) -> Mapping[str, Any]:
+    """The one of the version that is stored."""
+    for version in definition["spec"].get("versions") or ():
+        if version.get("storage"):
+            schema: Mapping[str, Any] = (version.get("schema") or {}).get("openAPIV3Schema") or {}
+            return schema
+    return {}
+
+
+def _is_default(schema: Mapping[str, Any], value: Any, field: str) -> bool:  # noqa: ANN401 - JSON
+    """Whether a field is as its definition's defaults make it."""
+    for name in field.split("."):
+        if not isinstance(value, Mapping) or name not in value:
+            return False
+        value, schema = value[name], (schema.get("properties") or {}).get(name) or {}
+    return _is_defaulted(schema, value)
+
+
+def _is_defaulted(schema: Mapping[str, Any], value: Any) -> bool:  # noqa: ANN401 - JSON
+    if "default" in schema and schema["default"] == value:
+        return True
+    below = schema.get("properties") or {}
+    if not isinstance(value, Mapping) or not value:
+        return False
+    return all(_is_defaulted(below.get(name) or {}, part) for name, part in value.items())
 
 
 def write_backup(folder: Path, cluster: str, installation: ForeignInstallation) -> Path:
