@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 
 import xllamacpp
@@ -55,7 +56,7 @@ def params_from(argv: Sequence[str]) -> xllamacpp.CommonParams:
 def _apply(row: _FlagRow, params: xllamacpp.CommonParams, flag: str, value: str) -> None:
     try:
         row.apply(params, value)
-    except (ValueError, KeyError, OverflowError) as error:
+    except (ValueError, KeyError, OverflowError, OSError) as error:
         raise FlagError(f"{flag} {value}: no such value ({error})") from error
     except AttributeError as error:
         raise FlagError(
@@ -303,6 +304,7 @@ _GUESSING = (
 _PROMPT = (
     *_switch("--jinja", "--no-jinja", "use_jinja"),
     _value("--chat-template", "chat_template", str),
+    _value("--chat-template-file", "chat_template", lambda path: Path(path).read_text()),
     _FlagRow(("--chat-template-kwargs",), _template_kwargs),
     _value(
         "--reasoning-format",

@@ -104,6 +104,16 @@ class ModelSettings(Spec):
             " read a long prompt faster, and take more memory."
         ),
     ] = None
+    chat_template: Annotated[
+        str | None,
+        Purpose(PROCESS, affects_speed=False, noted_unstated=False),
+        Field(
+            min_length=1,
+            max_length=65536,
+            description="Chat template in place of the model's own: a file of the repository, by"
+            " its path from the top of the fleet's folder, or the text itself.",
+        ),
+    ] = None
     speculative_decoding: Annotated[
         SpeculativeDecoding,
         Field(

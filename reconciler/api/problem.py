@@ -64,6 +64,7 @@ _RULES = (
     Rule("PortConflict", Severity.BLOCKED, "Several services on one node state the same port."),
     Rule("MemoryFits", Severity.BLOCKED, "The service does not fit the node's memory budget."),
     Rule("ModelUnreadable", Severity.BLOCKED, "The model file's header breaks a limit."),
+    Rule("TemplateInvalid", Severity.BLOCKED, "A chat template is not there, or does not parse."),
     Rule(
         "SourceNotAllowed", Severity.BLOCKED, "The model's host is not in the Fleet's allowedHosts."
     ),

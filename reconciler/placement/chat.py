@@ -32,7 +32,10 @@ def _lacking(candidate: Candidate, facts: Facts) -> Iterator[tuple[str, str]]:
         known = facts.get(model_ref(service, name))
         if known is None or known.has_chat_template is not False:
             continue
-        own = spec.models[index].extra_args if spec.models else ()
+        entry = spec.models[index] if spec.models else spec
+        if entry.chat_template or spec.chat_template:
+            continue
+        own = entry.extra_args if spec.models else ()
         if not any(arg.partition("=")[0] == _FLAG for arg in (*spec.extra_args, *own)):
             yield f"spec.models[{index}].name" if spec.models else "spec.modelRef", name
 

@@ -40,6 +40,7 @@ def command(workload: Workload, node: NodeFacts) -> Command:
     return Command(
         argv=(*node.binary, *llamacpp_model.as_argv(flags)),
         env=llamacpp_model.environment(workload.settings, node.directory),
+        files=llamacpp_model.templates(workload.settings, ""),
         probe=Probe(
             slots_path="/slots",
             queue=(llamacpp_model.METRICS_PATH, llamacpp_model.QUEUE_METRIC),

@@ -120,6 +120,7 @@ _FIELD_OF: Mapping[str, str] = {
     **_each("-mm --mmproj --no-mmproj-auto --no-mmproj", "spec.mmproj on the Model"),
     **_each("--mmproj-offload --no-mmproj-offload -mmdev --mmproj-device", "gpuLayers"),
     **_each("-md --model-draft --spec-draft-model", "speculativeDecoding.draftModelRef"),
+    **_each("--chat-template-file", "chatTemplate, a file of the repository,"),
     **_each("--cors-origins", "runtimeOptions.corsOrigins"),
     **_each("--models-max", "router.resident"),
     **_each("--draft --draft-n --draft-max", "speculativeDecoding.nDraftMax"),
@@ -233,10 +234,6 @@ _DANGEROUS: Mapping[str, str] = {
     **_each(
         "--grammar-file --json-schema-file -jf",
         f"{_FILES}; clients send grammar or json_schema with a request",
-    ),
-    **_each(
-        "--chat-template-file",
-        f"{_FILES}; name a built-in one with --chat-template, or use the model's own",
     ),
     **_each(
         "-hf -hfr --hf-repo -hff --hf-file -mu --model-url -dr --docker-repo -mmu --mmproj-url"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
+from reconciler.api.digest import digest
 from reconciler.api.inferenceservice import MOST_LAYERS
 from reconciler.api.meta import Spec
 from reconciler.api.problem import Finding
@@ -29,7 +30,11 @@ from reconciler.runtimes.runtime import (
 )
 
 if TYPE_CHECKING:
-    from reconciler.api.inferenceservice import InferenceService
+    from reconciler.api.inferenceservice import (
+        InferenceService,
+        InferenceServiceSpec,
+        ModelSettings,
+    )
     from reconciler.fleet.model_file import ModelFile
     from reconciler.runtimes.runtime import NodeFacts
 
@@ -45,7 +50,7 @@ FIELDS = frozenset(
         *("uBatchSize", "extraArgs", "flashAttention", "promptCache", "jinja", "sleepIdle"),
         *("env", "devices", "runtimeOptions", "moeCPULayers", "moeCPUOffload", "noKvOffload"),
         *llamacpp_drafting.FIELDS,
-        *("splitMode", "tensorSplit", "mainGPU"),
+        *("splitMode", "tensorSplit", "mainGPU", "chatTemplate"),
     }
 )
 
@@ -125,6 +130,8 @@ def file_flags(
     """The flags of the model's files. A projector is put on a device by default, whatever the model
     does."""
     flags: tuple[Flag, ...] = (("--model", node.model_path(model)),)
+    for name in templates(settings, prefix):
+        flags = (*flags, ("--chat-template-file", f"{node.directory}/{name}"))
     if model.draft is not None:
         flags = (*flags, ("--spec-draft-model", node.model_path(model.draft)))
     if model.projector is None:
@@ -135,6 +142,13 @@ def file_flags(
         ("--mmproj", node.model_path(model.projector)),
         ("--mmproj-offload", on_device),
     )
+
+
+def templates(settings: Mapping[str, Any], prefix: str) -> dict[str, str]:
+    """The file with the model's own chat template, by its name, which changes with its text: a
+    router takes no notice of the text."""
+    text = settings.get(prefix + "chatTemplate")
+    return {f"chat-{digest(text)[:12]}.jinja": text} if text else {}
 
 
 def model_flags(settings: Mapping[str, Any], prefix: str, threads: str) -> tuple[Flag, ...]:
@@ -224,6 +238,11 @@ def memory_settings(settings: Mapping[str, Any], prefix: str) -> MemorySettings:
     )
 
 
+def _entries(spec: InferenceServiceSpec) -> Iterator[tuple[str, ModelSettings]]:
+    for index, entry in enumerate(spec.models or ()):
+        yield f"spec.models[{index}]", entry
+
+
 def _split_mode(settings: Mapping[str, Any]) -> str:
     """By itself llama.cpp takes every device that it sees."""
     stated: str | None = settings.get("splitMode")
@@ -238,6 +257,11 @@ def check(service: InferenceService) -> Iterator[Finding]:
     """What llama.cpp cannot do, or would do without a word."""
     yield from llamacpp_drafting.check(service)
     spec = service.spec
+    if not spec.jinja:
+        for at, part in (("spec", spec), *_entries(spec)):
+            if part.chat_template is not None:
+                message = "jinja: false takes the engine's own templates alone; remove one of both"
+                yield Finding("Schema", service.ref, f"{at}.chatTemplate", message)
     if spec.devices == 1:
         for field, stated in (
             ("splitMode", spec.split_mode not in (None, "none")),

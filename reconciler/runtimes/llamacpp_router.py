@@ -66,9 +66,17 @@ def command(workload: Workload, node: NodeFacts) -> Command:
         argv=(*node.binary, *llamacpp_model.as_argv(flags)),
         # The user's download cache is a third source of models; ours is empty.
         env={**env, "LLAMA_CACHE": f"{node.directory}/cache"},
-        files={PRESET: _preset(sections)},
+        files={PRESET: _preset(sections)} | _templates(workload),
         probe=Probe(slots_path="/slots", live=True),  # of each child
     )
+
+
+def _templates(workload: Workload) -> dict[str, str]:
+    """The files of all models' own chat templates."""
+    files: dict[str, str] = {}
+    for model in workload.models:
+        files |= llamacpp_model.templates(workload.settings, f"models[{model.name}].")
+    return files
 
 
 def memory_settings(workload: Workload, model: ModelFile) -> MemorySettings:

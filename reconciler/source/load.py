@@ -16,6 +16,7 @@ from reconciler.api.meta import GROUP, ObjectRef, Resource
 from reconciler.api.problem import Counts, Finding, Problem, Severity
 from reconciler.fleet.fleet import Fleet, Origin
 from reconciler.fleet.model_gpus import FilledServices, with_model_gpus
+from reconciler.source.chat_templates import ServicesWithTexts, with_templates
 from reconciler.source.declared import DeclaredObjects
 from reconciler.source.files import (
     File,
@@ -93,6 +94,7 @@ class LoadCache:
     files: FileCache = field(default_factory=dict)
     headers: FactsByDigest = field(default_factory=FactsByDigest)
     services: FilledServices = field(default_factory=FilledServices)
+    templates: ServicesWithTexts = field(default_factory=ServicesWithTexts)
     settled: Settled = field(default_factory=Settled)
 
 
@@ -174,7 +176,8 @@ def _load(
     problems = [problem for file in files for problem in file.all_problems]
     problems += _lost_headers(files, held_paths)
     stated, origins, twice = _collect(files)
-    objects = with_model_gpus(stated, cache.services)
+    read, templates = with_templates(checkout, stated, origins, cache.templates)
+    objects = with_model_gpus(read, cache.services)
     problems += _duplicates(twice, origins, located)
     refused = tuple(refused for file in files for refused in file.refused)
     declared = DeclaredObjects(
@@ -189,6 +192,7 @@ def _load(
     objects = dict(declared.objects)
     findings = (
         *_own_findings(files, origins),
+        *templates,
         *(finding for each in settled.values() for finding in each.findings),
         *(settled[f.ref].placed(f) if f.ref in settled else f for f in check_all(declared)),
     )

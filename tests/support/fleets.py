@@ -81,7 +81,7 @@ class MemoryCheckout:
         self._data = dict(sorted(data.items()))
 
     def yaml_files(self, held: Collection[str] = ()) -> Iterable[YamlFile]:
-        texts = ((p, data) for p, data in self._data.items() if not p.endswith(".gguf"))
+        texts = ((p, data) for p, data in self._data.items() if not p.endswith((".gguf", ".jinja")))
         return [YamlFile(path, data, str(hash(data))) for path, data in texts]
 
     def model_file(self, path: str) -> RepositoryFile:
