@@ -19,7 +19,7 @@ from reconciler.source.documents import count_documents, decode, read_documents
 from reconciler.source.mark import GROUP_MARK, is_wide_and_ours
 from reconciler.source.ours import Document, Reading, ref_of, select
 from reconciler.source.places import FieldPlaces, Place, field_path, is_within
-from reconciler.source.plain_place import plain_place
+from reconciler.source.plain_place import plain_key, plain_places
 from reconciler.source.rules import check_one
 from reconciler.source.tree import IGNORE_FILE
 from reconciler.source.validators import validator
@@ -124,21 +124,32 @@ class Located:
     def __init__(self, data: Mapping[str, bytes]) -> None:
         self._data = data
         self._places: dict[str, tuple[FieldPlaces, ...]] = {}
+        self._plain: dict[tuple[str, int], Mapping[str, Place]] = {}
 
     def find(self, origin: Origin, field: str) -> Place:
         """The position of a field, of what contains it, or the document's first line."""
         if origin.path not in self._places:
-            text = decode(self._data.get(origin.path, b""))
-            plain = plain_place(text, origin.line, field)
+            plain = self._plain_place(origin, field)
             if plain:
                 return plain
-            self._places[origin.path] = places.locate(text)
+            self._places[origin.path] = places.locate(self._text(origin.path))
         places_of_file = self._places[origin.path]
         return (
             places_of_file[origin.document].find(field)
             if origin.document < len(places_of_file)
             else Place(1, 1)
         )
+
+    def _plain_place(self, origin: Origin, field: str) -> Place | None:
+        if field.isidentifier():
+            return plain_key(self._text(origin.path), origin.line, field)
+        key = origin.path, origin.line
+        if key not in self._plain:
+            self._plain[key] = plain_places(self._text(origin.path), origin.line)
+        return self._plain[key].get(field)
+
+    def _text(self, path: str) -> str:
+        return decode(self._data.get(path, b""))
 
 
 def problem_at(

@@ -23,7 +23,7 @@ from reconciler.source.documents import (
     read_foreign,
 )
 from reconciler.source.places import content_lines, field_path, locate
-from reconciler.source.plain_place import plain_place
+from reconciler.source.plain_place import plain_key, plain_places
 from reconciler.source.tree import MAX_FILE_BYTES
 from tests.support.fleets import load_texts, model, service
 
@@ -447,18 +447,61 @@ def test_a_plain_field_is_where_the_parser_finds_it(parts: list[str]) -> None:
     for document in read_documents("a.yaml", text.encode()).documents:
         places = locate(text)[document.index]
 
-        for field in ("spec", "spec.a"):
-            plain = plain_place(text, lines[document.index], field)
+        assert plain_key(text, lines[document.index], "spec") in (None, places.find("spec"))
+        assert "spec" in document.content or plain_key(text, lines[document.index], "spec") is None
+        for field, place in plain_places(text, lines[document.index]).items():
+            assert place == places.fields[field]
 
-            assert plain in (None, places.find(field))
-            assert "spec" in document.content or plain is None
+
+PLAIN = """\
+  a: 1
+  b: # why
+    c: x y
+    c:
+      d: [a, 'b']
+  e: {f: 1}
+  l:
+  - x
+    - --temp
+    - "0.5"
+  - n: 1
+    m: 2
+
+# y
+    - a: 1
+      b: 2
+  a/b: 'x'
+  q: 'a # b'
+   z
+  t: a #b
+  u: a:b
+  a: *z
+""".splitlines(keepends=True)
 
 
-def test_a_field_of_a_plain_spec_needs_no_parser() -> None:
-    text = f"{HEAD}spec:\n  # why\n  format: gguf\n  source: https://models.test/a.gguf\n"
+@given(st.lists(st.sampled_from(PLAIN), max_size=9))
+@settings(deadline=None)
+def test_each_field_of_plain_lines_is_where_the_parser_finds_it(lines: list[str]) -> None:
+    text = f"{HEAD}spec:\n{''.join(lines)}"
 
-    assert plain_place(text, 1, "spec.source") == (6, 3)
-    assert plain_place(text, 1, "spec.sha256") is None
+    for document in read_documents("a.yaml", text.encode()).documents:
+        places = locate(text)[document.index]
+        plain = plain_places(text, 1)
+        assert {field: places.fields.get(field) for field in plain} == plain
+
+
+def test_arguments_of_a_plain_spec_need_no_parser() -> None:
+    text = (
+        f"{HEAD}spec:\n  # why\n  format: gguf\n  at: {{nodes: [a]}}\n"
+        '  extraArgs:\n    - --temp\n    - "0.5"\n  models:\n  - name: x\n    contextSize: 1\n'
+    )
+
+    plain = plain_places(text, 1)
+
+    assert plain["spec.extraArgs[1]"] == (9, 7)
+    assert plain["spec.models[0].contextSize"] == (12, 5)
+    assert plain["spec.format"] == (5, 3)
+    assert "spec.at.nodes" not in plain
 
 
 def test_what_the_second_parser_does_not_take_still_has_a_line() -> None:
