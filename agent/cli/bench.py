@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from agent.cli.download_options import MODEL_STORE
 from reconciler.api.errors import BenchmarkError, UsageError
-from reconciler.console.edge import Exit, tell
+from reconciler.console.edge import Exit, show, tell
 from reconciler.console.option import add
 from reconciler.report.terminal import printable
 
@@ -157,7 +157,7 @@ def _show(result: BenchmarkResult) -> None:
     from reconciler.report.speeds import result_lines
 
     for line in result_lines(result):
-        print(printable(line), flush=True)
+        show(printable(line))
 
 
 def _seconds(text: str) -> float:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from reconciler.api.errors import UsageError
-from reconciler.console.edge import Exit
+from reconciler.console.edge import Exit, show
 from reconciler.console.option import add, program_options, programs_of
 
 if TYPE_CHECKING:
@@ -98,6 +98,7 @@ def _show(diagnosis: Diagnosis) -> None:
 
     version = f" ({diagnosis.version})" if diagnosis.version else ""
     program = f"; {diagnosis.program}{version}" if diagnosis.program else ""
-    print(printable(f"{diagnosis.runtime:<16} {diagnosis.verdict:<8} {diagnosis.message}{program}"))
+    named = f"{diagnosis.runtime:<16} {diagnosis.verdict:<8} "
+    show(printable(f"{named}{diagnosis.message}{program}"), len(named))
     for line in diagnosis.log:
         print(printable(f"{'':<25} | {line}"), flush=True)

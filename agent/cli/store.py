@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.cli.download_options import DOWNLOAD_OPTIONS, MODEL_STORE, store_of
 from reconciler.api.errors import StateError, UsageError
-from reconciler.console.edge import Exit, hangups, tell
+from reconciler.console.edge import Exit, hangups, show, tell
 from reconciler.console.option import add
 from reconciler.console.shared import STATE_DIR
 from reconciler.report.terminal import counted
@@ -84,9 +84,10 @@ def _list(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int:
         m = s.model
         fetched = f"fetched from {shown(m.source)}" if m.source else "imported"
         sources = ", ".join(map(shown, s.sources)) or fetched
-        print(
+        row = (
             f"{m.digest[:_SHOWN_DIGITS]}  {show_bytes(m.size_bytes):>9}  {m.format:<11}  {sources}"
         )
+        show(row)
     total = sum(s.model.size_bytes for s in stocked)
     tell(f"{store.root}: {counted('model', len(stocked))}, {show_bytes(total)}")
     return Exit.OK

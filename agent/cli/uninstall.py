@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from reconciler.console.edge import Exit, tell
+from reconciler.console.edge import Exit, show, tell
 
 EXAMPLES = {
     "fleet-agent uninstall": "and stop what it runs",
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         for step in (*unit.unload, *unit.after) if installed else ():
             print(" ".join(step.argv))
-        print(f"would remove {unit.file}" if installed else f"{unit.file}: is not there")
+        show(f"would remove {unit.file}" if installed else f"{unit.file}: is not there")
         return Exit.OK
     if installed:
         carry_out(unit.unload)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.api.errors import StateError, UsageError
 from reconciler.cli.options import add_agent_options, add_local_options, check_output
-from reconciler.console.edge import Exit, tell
+from reconciler.console.edge import Exit, show, tell
 from reconciler.report.terminal import printable
 
 if TYPE_CHECKING:
@@ -199,10 +199,10 @@ def _show(results: list[BenchmarkResult], now: float) -> None:
         tell("nothing was measured; on a machine: fleet-agent bench")
     for result in results:
         for line in result_lines(result):
-            print(printable(line))
+            show(printable(line))
         stale = result.out_of_date(now)
         when = f"  on {result.node}, {age(now - result.measured_at)}"
-        print(printable(f"{when}; not used: {stale}" if stale else when))
+        show(printable(f"{when}; not used: {stale}" if stale else when))
 
 
 def _write(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import shutil
 import sys
 import threading
 import time
@@ -61,7 +60,7 @@ class Screen:
         wider than that: a line that wraps could not be replaced."""
         if not self.live:
             return
-        text = text[: shutil.get_terminal_size().columns - 1]
+        text = text[: (width_of(sys.stderr) or 80) - 1]
         if text == self._bar:
             return
         with self._lock:

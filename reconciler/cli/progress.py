@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -11,6 +11,7 @@ from typing import Protocol
 
 from reconciler.api.quantity import show_bytes
 from reconciler.cli.console import Screen
+from reconciler.console.edge import width_of
 from reconciler.models.sources import hosts_of
 from reconciler.report.spans import span
 from reconciler.report.terminal import Tone, printable
@@ -111,7 +112,7 @@ class ProgressLine:
             coming = self._coming.setdefault(download.source, _Coming(download.model, now))
             coming.see(now, download.received_bytes)
             coming.arrives |= download.state == "downloading"
-        columns = shutil.get_terminal_size().columns
+        columns = width_of(sys.stderr) or 80
         rates = {source: coming.bytes_a_second for source, coming in self._coming.items()}
         self._screen.bar(progress_line(moving, columns, rates) if self._screen.live else "")
 

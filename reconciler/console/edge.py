@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import io
 import os
-import shutil
 import signal
 import sys
 import time
@@ -17,7 +16,7 @@ from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from reconciler.api.errors import InvalidFleet, ReconcilerError, UsageError, error_text
-from reconciler.report.terminal import Style, hanging, printable
+from reconciler.report.terminal import Style, fitted, hanging, printable
 
 if TYPE_CHECKING:
     from reconciler.report.status_text import StatusStyle
@@ -93,9 +92,18 @@ def _prepare_streams() -> None:
 
 def tell(text: str) -> None:
     """Lines for people, on stderr: none is broken within a word."""
-    width = width_of(sys.stderr)
-    lines = [part for line in text.split("\n") for part in hanging(line, width)]
-    print("\n".join(lines), file=sys.stderr)
+    _print(text, sys.stderr, None)
+
+
+def show(text: str, indent_columns: int | None = None) -> None:
+    """The same on stdout; `indent_columns` is where a line goes on that is too long."""
+    _print(text, sys.stdout, indent_columns)
+
+
+def _print(text: str, stream: TextIO, indent_columns: int | None) -> None:
+    width = width_of(stream)
+    lines = [part for line in text.split("\n") for part in hanging(line, width, indent_columns)]
+    print("\n".join(lines), file=stream, flush=True)
 
 
 def wants_colour(stream: TextIO) -> bool:
@@ -105,7 +113,13 @@ def wants_colour(stream: TextIO) -> bool:
 
 def width_of(stream: TextIO) -> int | None:
     """How many columns there are; for a program lines have no end."""
-    return shutil.get_terminal_size().columns if stream.isatty() else None
+    if not stream.isatty():
+        return None
+    stated = os.environ.get("COLUMNS", "")
+    with contextlib.suppress(OSError):
+        # not shutil's: that looks at stdout, whichever stream is meant
+        return int(stated) if stated.isdecimal() else os.get_terminal_size(stream.fileno()).columns
+    return 80
 
 
 def view_of(stream: TextIO) -> StatusStyle:
@@ -195,10 +209,14 @@ def _is_common(group: argparse._ArgumentGroup) -> bool:
 class _HelpText(argparse.HelpFormatter):
     """Paragraphs stay apart; one that is indented, or a list, is shown line by line."""
 
+    def start_section(self, heading: str | None) -> None:
+        lines = hanging(heading, width_of(sys.stdout)) if heading else ()
+        super().start_section("\n".join(lines) or heading)
+
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         parts = (part.rstrip() for part in text.strip("\n").split("\n\n"))
         return "\n\n".join(
-            part
+            "\n".join(fitted(part.split("\n"), width_of(sys.stdout)))
             if "\n  " in f"\n{part}"
             else super(_HelpText, self)._fill_text(part, width, indent)
             for part in parts

@@ -13,8 +13,13 @@ _INDENT = 2
 
 def field_text(kind: str, entry: FieldEntry, parts: Iterable[FieldEntry], width: int | None) -> str:
     """For a terminal of that width; None: lines have no end. Ends in a newline."""
-    lines = (part for line in _lines(kind, entry, parts) for part in hanging(line, width, _INDENT))
-    return "\n".join(lines) + "\n"
+    lines = _lines(kind, entry, parts)
+    fitting = (part for line in lines for part in hanging(line, width, _indent_of(line) + _INDENT))
+    return "\n".join(fitting) + "\n"
+
+
+def _indent_of(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 def field_json(entry: FieldEntry, parts: Iterable[FieldEntry]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sized
+from collections.abc import Iterator, Sequence, Sized
 from enum import StrEnum
 
 
@@ -83,6 +83,21 @@ def hanging(line: str, width: int | None, indent_columns: int | None = None) -> 
         lines[-1] += word
         used += seen_width(word)
     return lines
+
+
+_COLUMN = re.compile(r"  +\S.*?\S  +(?=\S)")
+
+
+def fitted(lines: Sequence[str], width: int | None) -> Iterator[str]:
+    """A list within a terminal: where its second column has no room, it goes below the first."""
+    columns = [match.end() if (match := _COLUMN.match(line)) else None for line in lines]
+    is_wide = width is not None and any(len(line) > width for line in lines)
+    for line, column in zip(lines, columns, strict=True):
+        if is_wide and width is not None and column is not None and column > width // 3:
+            yield from hanging(line[:column].rstrip(), width)
+            yield from hanging(f"      {line[column:]}", width, 6)
+        else:
+            yield from hanging(line, width, column)
 
 
 _SCREEN_LINES = 16  # with the prompt, and some of them wrapped, a window of 24
