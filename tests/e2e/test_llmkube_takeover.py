@@ -62,6 +62,8 @@ def test_what_stands_is_adopted_and_changes_with_its_service_alone(home: Cluster
     now = {name: cluster.json("get", "deployment", name) for name in SERVICES.names}
     assert {n: d["spec"] for n, d in now.items()} == {n: d["spec"] for n, d in stood.items()}
     assert specs(cluster, "models,inferenceservices") == documents  # in the words of git
+    claim = cluster.json("get", "persistentvolumeclaim", "chat-model-cache")["metadata"]
+    assert "ownerReferences" not in claim, "it does not go with a document"
 
     image = ("set", "image", "deployment/draw", "llama-server=mine:1")
     cluster.kubectl(*image)
@@ -76,7 +78,9 @@ def test_what_stands_is_adopted_and_changes_with_its_service_alone(home: Cluster
 
     text = SERVICES.files()["chat.yaml"].replace("contextSize: 4096", "contextSize: 8192")
     home.push(chat=text)
-    home.once()
+    rolled = home.run("--once", "--timeout", "60s")
+
+    assert "PersistentVolumeClaim default/chat-model-cache is no longer declared" in rolled.out
 
     assert pods_of(cluster, "draw") == before
     chat, service = (cluster.json("get", kind, "chat") for kind in ("deployment", "service"))
@@ -88,10 +92,11 @@ def test_what_stands_is_adopted_and_changes_with_its_service_alone(home: Cluster
     assert chat["spec"]["selector"] == stood["chat"]["spec"]["selector"]
 
     home.push(chat=None)
-    home.once()
+    home.run("--once", "--timeout", "60s")
 
-    found = cluster.json("get", "deployments,services,inferenceservices,models")["items"]
-    assert {each["metadata"]["name"] for each in found} == {"draw", "kubernetes"}
+    found = cluster.json("get", "deployments,services,inferenceservices,models,pvc")["items"]
+    left = {each["metadata"]["name"] for each in found}
+    assert left == {"draw", "kubernetes", "llmkube-model-cache", "chat-model-cache"}
 
 
 def specs(cluster: Cluster, kinds: str) -> list[Any]:

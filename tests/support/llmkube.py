@@ -109,11 +109,12 @@ class LlmkubeServices:
         run."""
         cluster.apply(*_facts("shared"))
         for name in self.names:
-            *documents, deployment, service = _facts(name)
+            facts = _facts(name)
+            documents, made_of_them = facts[:2], facts[2:]
             cluster.apply(*documents)
             self._serve(cluster, name, documents)
             uid = cluster.json("get", "inferenceservice", name)["metadata"]["uid"]
-            for made in (deployment, service):
+            for made in made_of_them:
                 made["metadata"]["ownerReferences"][0]["uid"] = uid
                 cluster.kubectl("create", *_BY_IT, "-f", "-", text=yaml.safe_dump(made))
         for name in self.names:

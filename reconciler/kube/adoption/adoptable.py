@@ -13,8 +13,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from reconciler.kube.adoption.controllers import applier_of, signs
-from reconciler.kube.diff.standing import as_document, as_ours
-from reconciler.kube.inventory import fleet_of
+from reconciler.kube.diff.standing import (
+    as_document,
+    as_ours,
+    claims_of,
+    standing_claim,
+    written_spec,
+)
+from reconciler.kube.inventory import fleet_of, labelled
 from reconciler.kube.kinds import SERVED_KINDS
 from reconciler.kube.object_set import ObjectSet
 from reconciler.kube.objects import (
@@ -29,6 +35,7 @@ from reconciler.kube.objects import (
 from reconciler.llmkube.written import is_owned_by, owner_of
 
 if TYPE_CHECKING:
+    from reconciler.api.meta import ObjectRef
     from reconciler.kube.client.api import ApiServer
     from reconciler.kube.informer.observer import Snapshot
     from reconciler.kube.informer.strangers import Strangers
@@ -89,8 +96,21 @@ def _made(
         if ref is None or owner is None or owner.name != ref.name or fleet_of(live) is not None:
             continue
         document = _document(document_id(ref), snapshot, strangers)
-        if is_owned_by(live, document):
+        if document is not None and is_owned_by(live, document):
             yield oid, as_ours(live, wanted.services[oid], owner.uid)
+            yield from _claims(wanted.fleet, ref, live, document, strangers)
+
+
+def _claims(
+    fleet: str, ref: ObjectRef, deployment: Manifest, document: Manifest, strangers: Strangers
+) -> Iterator[tuple[ObjectId, Manifest]]:
+    """The claims of that service alone that its pods mount."""
+    names = claims_of(deployment) if deployment["kind"] == "Deployment" else ()
+    for oid, live in strangers.under(names).items():
+        if is_owned_by(live, document) and fleet_of(live) is None:
+            claim = standing_claim(oid, written_spec(live, document["metadata"]["uid"]))
+            want = labelled(claim, fleet, ref.name)
+            yield oid, as_ours(live, want, document["metadata"]["uid"])
 
 
 def _document(oid: ObjectId, snapshot: Snapshot, strangers: Strangers) -> Manifest | None:

@@ -5,6 +5,7 @@ these."""
 from __future__ import annotations
 
 from reconciler.kube.contribution import Contributor, PureContributor
+from reconciler.kube.contributors.adopted import contribute_adopted
 from reconciler.kube.contributors.documents import contribute_documents
 from reconciler.kube.contributors.endpoints import contribute_endpoints
 from reconciler.kube.contributors.services import contribute_services
@@ -12,5 +13,6 @@ from reconciler.kube.contributors.services import contribute_services
 CONTRIBUTORS: tuple[Contributor, ...] = (
     PureContributor(contribute_documents),
     PureContributor(contribute_services),
+    PureContributor(contribute_adopted),
     PureContributor(contribute_endpoints),
 )

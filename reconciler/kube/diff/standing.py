@@ -24,6 +24,7 @@ from reconciler.kube.objects import (
     MANAGER,
     RENDER_DIGEST_ANNOTATION,
     Manifest,
+    ObjectId,
 )
 
 ADOPTED_ANNOTATION = f"{GROUP}/adopted"
@@ -46,10 +47,6 @@ class Adopted:
 
     made_from: str
     stands: Manifest
-
-    @property
-    def selector(self) -> Json:
-        return self.stands["spec"]["selector"]
 
     def noted(self) -> str:
         return to_json({"for": self.made_from, "stands": self.stands}, sort=True).decode()
@@ -74,6 +71,27 @@ def as_ours(live: Manifest, want: Manifest, owner_uid: str) -> Manifest:
     for name in ("labels", "annotations"):
         metadata[name] = {**(metadata.get(name) or {}), **(own.get(name) or {})}
     return {**live, "metadata": metadata}
+
+
+def claims_of(deployment: Manifest) -> Iterator[ObjectId]:
+    """The claims that its pods mount."""
+    namespace = deployment["metadata"]["namespace"]
+    for volume in deployment["spec"]["template"]["spec"].get("volumes") or ():
+        if name := (volume.get("persistentVolumeClaim") or {}).get("claimName"):
+            yield ObjectId("", "PersistentVolumeClaim", namespace, name)
+
+
+def written_spec(live: Manifest, owner_uid: str) -> Mapping[str, Any]:
+    """What the writer of the owner reference wrote of its spec."""
+    taken = {**live, "metadata": {**live["metadata"], "managedFields": _taken(live, owner_uid)}}
+    spec: Mapping[str, Any] = _written(owned(taken))["spec"]
+    return spec
+
+
+def standing_claim(oid: ObjectId, spec: Mapping[str, Any]) -> dict[str, Any]:
+    """What is wanted of a claim that we do not render."""
+    metadata = {"name": oid.name, "namespace": oid.namespace}
+    return {"apiVersion": "v1", "kind": oid.kind, "metadata": metadata, "spec": spec}
 
 
 def as_document(live: Manifest, want: Manifest) -> Manifest:
@@ -123,8 +141,9 @@ def _first(taken: Manifest, want: Manifest) -> Manifest:
 
 
 def _written(theirs: Mapping[str, Any]) -> Manifest:
-    """What is kept of it."""
-    named = ("labels", "annotations", "ownerReferences")
+    """What is kept of it. A claim holds data, and never goes with a document."""
+    owners = () if theirs["kind"] == "PersistentVolumeClaim" else ("ownerReferences",)
+    named = ("labels", "annotations", *owners)
     metadata = {k: v for k, v in theirs["metadata"].items() if k in named}
     spec = {k: v for k, v in (theirs.get("spec") or {}).items() if k != "replicas"}
     return {"metadata": metadata, "spec": spec}
@@ -149,11 +168,11 @@ def _standing(want: Manifest, record: Adopted) -> Manifest:
 
 def _rolled(want: Manifest, record: Adopted) -> Manifest:
     """Ours, by their selector. The owner reference goes: whose it is our labels say now."""
-    kept = {"selector": record.selector}
+    kept = {k: v for k, v in record.stands["spec"].items() if k == "selector"}
     spec = {**want["spec"], **kept}
     if "template" in spec:
         template = spec["template"]
-        labels = {**record.selector["matchLabels"], **template["metadata"]["labels"]}
+        labels = {**kept["selector"]["matchLabels"], **template["metadata"]["labels"]}
         spec["template"] = {**template, "metadata": {**template["metadata"], "labels": labels}}
     own = want["metadata"]
     noted = {ADOPTED_ANNOTATION: Adopted("", {"spec": kept}).noted()}
@@ -222,6 +241,7 @@ _MADE_FROM: Mapping[str, Callable[[Manifest], str]] = {
         want["spec"]["template"]["metadata"]["annotations"][INPUTS_DIGEST_ANNOTATION]
     ),
     "Service": lambda want: digest(want["spec"]),
+    "PersistentVolumeClaim": lambda want: digest(want["spec"]),
 }
 
 
