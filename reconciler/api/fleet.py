@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from reconciler.api.meta import Resource, Spec
+from reconciler.api.pod_parts import VolumeKind
 
 
 class Prune(Spec):
@@ -59,6 +60,10 @@ class FleetSpec(Spec):
         tuple[Annotated[str, Field(pattern=r"^(/[A-Za-z0-9_][A-Za-z0-9._-]*)+$")], ...],
         Field(description="Folders of cluster nodes that pods may mount, by `cache: host:/PATH`."),
     ] = ()
+    pod_volumes: Annotated[
+        tuple[VolumeKind, ...],
+        Field(description="Kinds of volumes that services may add to their pods."),
+    ] = ("configMap", "downwardAPI", "emptyDir", "image", "persistentVolumeClaim")
     keep_revisions: Annotated[
         int,
         Field(ge=1, le=100, description="How many applied revisions keep their models on disk."),

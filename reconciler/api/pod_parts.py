@@ -1,6 +1,8 @@
 """What an InferenceService says of its pods, in Kubernetes' own words. Pure."""
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, WithJsonSchema
 
@@ -89,6 +91,58 @@ ResourceClaim = Annotated[
         }
     ),
 ]
+PodVolume = Annotated[
+    KubernetesPart,
+    WithJsonSchema(
+        {
+            "type": "object",
+            "additionalProperties": True,
+            "required": ["name"],
+            "properties": {
+                "name": {"type": "string", **_AS_THERE},
+                "emptyDir": {**_ANY, **_AS_THERE},
+            },
+        }
+    ),
+]
+VolumeMount = Annotated[
+    KubernetesPart,
+    WithJsonSchema(
+        {
+            "type": "object",
+            "additionalProperties": True,
+            "required": ["name", "mountPath"],
+            "properties": {
+                "name": {"type": "string", **_AS_THERE},
+                "mountPath": {"type": "string", **_AS_THERE},
+            },
+        }
+    ),
+]
+VolumeKind = Literal[
+    "configMap",
+    "csi",
+    "downwardAPI",
+    "emptyDir",
+    "ephemeral",
+    "image",
+    "nfs",
+    "persistentVolumeClaim",
+    "projected",
+    "secret",
+]
+"""What a volume of a pod may be, where the Fleet says so. A node's own folders are not among them:
+they are a pool's cache, or nothing."""
+OWN_VOLUMES: Mapping[str, str] = MappingProxyType(
+    {
+        "models": "/models",
+        "workload": "/workload",
+        "tmp": "/tmp",  # noqa: S108 - a volume of the pod's own
+        "files": "/workload",
+        "shm": "/dev/shm",  # noqa: S108 - a volume of the pod's own
+    }
+)
+"""The volumes of every engine's pod, and where the engine has them."""
 
 
 class ProbeOverrides(Spec):
@@ -168,6 +222,20 @@ class PodFields(Spec):
             description="Claims of devices (DRA) that the engine uses, in place of a number of"
             " them.",
         ),
+    ] = ()
+    extra_volumes: Annotated[
+        tuple[PodVolume, ...],
+        STATED_POD,
+        Field(
+            max_length=32,
+            description="Volumes of its pods beside their own, of kinds that the Fleet's podVolumes"
+            " allows.",
+        ),
+    ] = ()
+    extra_volume_mounts: Annotated[
+        tuple[VolumeMount, ...],
+        STATED_POD,
+        Field(max_length=64, description="Where the engine has them."),
     ] = ()
     command: Annotated[
         tuple[str, ...],

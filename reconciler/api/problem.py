@@ -75,6 +75,9 @@ _RULES = (
     ),
     Rule("CacheNotShared", Severity.BLOCKED, "Replicas on several nodes, a claim for one node."),
     Rule("HostCacheRefused", Severity.BLOCKED, "A folder that is not in the Fleet's hostCaches."),
+    Rule(
+        "VolumeRefused", Severity.BLOCKED, "A volume that the Fleet does not allow, or in the way."
+    ),
     Rule("PoolFull", Severity.WARNING, "The pool cannot hold all pods at a time; some wait."),
     Rule("NoNodeSelected", Severity.WARNING, "No node of the cluster has the pool's nodeSelector."),
     Rule("ClaimIsShared", Severity.WARNING, "Nodes could share a claim, and the pool says no."),

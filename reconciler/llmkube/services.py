@@ -10,7 +10,6 @@ from reconciler.llmkube.field import (
     BOOLEAN,
     COUNT,
     INTEGER,
-    LIST,
     NUMBER,
     TEXT,
     TEXTS,
@@ -171,8 +170,6 @@ FIELDS: tuple[LlmkubeField, ...] = (
         False,
     ),
     # The container
-    lost("spec.extraVolumes", LIST, "no volume but the model's own is mounted", []),
-    lost("spec.extraVolumeMounts", LIST, "no volume but the model's own is mounted", []),
     lost("spec.securityContext", ANY, "containers run without rights, on a read-only root", {}),
     # llama.cpp
     _flag("spec.reasoningBudget", "--reasoning-budget", INTEGER),

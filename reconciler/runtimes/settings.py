@@ -127,14 +127,6 @@ _PARTS: Mapping[str, Callable[[InferenceServiceSpec], dict[str, Any]]] = {
     "autoscaling": lambda spec: {
         "autoscaling": spec.autoscaling and spec.autoscaling.model_dump(mode="json", by_alias=True)
     },
-    "args": lambda spec: {"args": [*spec.args]},
-    "tensorSplit": lambda spec: {"tensorSplit": [*spec.tensor_split]},
-    "command": lambda spec: {"command": [*spec.command]},
-    "resourceClaims": lambda spec: {"resourceClaims": [*spec.resource_claims]},
-    "tolerations": lambda spec: {"tolerations": [*spec.tolerations]},
-    "topologySpreadConstraints": lambda spec: {
-        "topologySpreadConstraints": [*spec.topology_spread_constraints]
-    },
     "probeOverrides": lambda spec: {
         "probeOverrides": spec.probe_overrides.model_dump(mode="json", exclude_none=True)
     },
@@ -144,7 +136,8 @@ _WITH_PARTS = frozenset(_PARTS)
 
 def _plain(spec: InferenceServiceSpec, paths: tuple[str, ...]) -> dict[str, Any]:
     """The values of fields as plain data."""
-    values = _read(spec, _others(paths, _WITH_PARTS))
+    read = _read(spec, _others(paths, _WITH_PARTS)).items()
+    values = {path: [*v] if isinstance(v, tuple) else v for path, v in read}
     for path in _used(paths, _WITH_PARTS):
         values |= _PARTS[path](spec)
     return values

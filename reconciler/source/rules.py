@@ -22,6 +22,7 @@ from reconciler.source.label_rules import labels
 from reconciler.source.places import field_path
 from reconciler.source.suggest import did_you_mean
 from reconciler.source.validators import validator
+from reconciler.source.volume_rules import volumes_allowed, volumes_in_place
 
 if TYPE_CHECKING:
     from reconciler.runtimes.runtime import Runtime
@@ -247,6 +248,7 @@ CHECKS: tuple[Check, ...] = (
     mirrors,
     allowed_hosts,
     mixed_placements,
+    volumes_allowed,
     ignored,
 )
 
@@ -256,5 +258,6 @@ OBJECT_CHECKS: tuple[ObjectCheck, ...] = (
     labels,
     projector,
     in_place,
+    volumes_in_place,
     without_effect,
 )

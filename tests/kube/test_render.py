@@ -70,6 +70,8 @@ _CHANGES: dict[str, Any] = {
     "command": ["/opt/llama-server"],
     "endpoint.nodePort": 30080,
     "endpoint.type": "NodePort",
+    "extraVolumeMounts": [{"name": "more", "mountPath": "/more"}],
+    "extraVolumes": [{"name": "more", "emptyDir": {}}],
     "image": "registry.test/engine:1",
     "imagePullSecrets": [{"name": "registry"}],
     "nodeSelector": {"zone": "a"},
@@ -89,6 +91,7 @@ _CHANGES: dict[str, Any] = {
         {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
     ],
 }
+_NEEDED = {"extraVolumeMounts": {"extraVolumes": _CHANGES["extraVolumes"]}}
 
 
 @pytest.mark.parametrize("path", sorted({*POD_FIELDS, *SCALE_FIELDS}))
@@ -97,8 +100,9 @@ def test_a_field_that_pods_are_made_from_changes_them_and_one_of_their_number_on
 ) -> None:
     field, _, inner = path.partition(".")
     change = {inner: _CHANGES[path]} if inner else _CHANGES[path]
+    there = _NEEDED.get(path, {})
 
-    before, after = _plain(one_service()), _plain(one_service(**{field: change}))
+    before, after = (_plain(one_service(**there | more)) for more in ({}, {field: change}))
 
     assert before != after
     assert (template_of(before) != template_of(after)) == (path in POD_FIELDS)

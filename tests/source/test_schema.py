@@ -71,8 +71,13 @@ def test_no_schema_has_titles_or_null_or_open_objects(name: str) -> None:
             assert part["additionalProperties"] is is_kubernetes
 
 
-# Parts of an affinity, of which we read some and hand on the rest.
-_KUBERNETES_OWN = ({"nodeAffinity"}, {"requiredDuringSchedulingIgnoredDuringExecution"})
+# Parts of which we read some and hand on the rest: of an affinity, volumes and their mounts.
+_KUBERNETES_OWN = (
+    {"nodeAffinity"},
+    {"requiredDuringSchedulingIgnoredDuringExecution"},
+    {"name", "emptyDir"},
+    {"name", "mountPath"},
+)
 
 
 @pytest.mark.parametrize("kind", KINDS)

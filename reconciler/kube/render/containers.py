@@ -185,7 +185,7 @@ def _mounts(subject: Subject) -> list[dict[str, Any]]:
     mounts += [_of_models(path, STORED) for path in sorted(stores)]
     if subject.placed.workload.devices > 1:
         mounts.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108 - a volume of its own
-    return mounts
+    return [*mounts, *subject.placed.service.spec.extra_volume_mounts]
 
 
 def _of_models(path: str, folder: str) -> dict[str, Any]:

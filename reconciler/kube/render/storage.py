@@ -56,4 +56,4 @@ def volumes(subject: Subject) -> list[dict[str, Any]]:
     if subject.placed.workload.devices > 1:
         # Processes of several devices talk through it, and a container has 64 MiB of it else.
         mounted.append({"name": "shm", "emptyDir": {"medium": "Memory"}})
-    return mounted
+    return [*mounted, *subject.placed.service.spec.extra_volumes]

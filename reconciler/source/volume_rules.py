@@ -1,0 +1,72 @@
+"""Volumes that a service adds to its pods: of which kinds they may be, and where. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import PurePosixPath
+from posixpath import normpath
+from typing import TYPE_CHECKING, Any
+
+from reconciler.api.fleet import FleetPolicy, FleetSpec
+from reconciler.api.inferenceservice import InferenceService
+from reconciler.api.pod_parts import OWN_VOLUMES
+from reconciler.api.problem import Finding
+
+if TYPE_CHECKING:
+    from reconciler.api.meta import Resource
+    from reconciler.source.declared import DeclaredObjects
+
+_UNSAID = "emptyDir"  # what Kubernetes takes where a volume says nothing
+
+
+def volumes_allowed(declared: DeclaredObjects) -> Iterator[Finding]:
+    """Each volume of a kind that the Fleet does not allow."""
+    policies = (o.spec for o in declared.objects.values() if type(o) is FleetPolicy)
+    allowed = next(policies, FleetSpec.model_construct()).pod_volumes
+    for service in declared.services:
+        for i, volume in enumerate(service.spec.extra_volumes):
+            for kind in _kinds(volume):
+                if kind not in allowed:
+                    where = f"spec.extraVolumes[{i}].{kind}"
+                    yield Finding("VolumeRefused", service.ref, where, _refused(kind))
+
+
+def volumes_in_place(thing: Resource) -> Iterator[Finding]:
+    """Names and paths that are taken, and mounts of volumes that are not there."""
+    if type(thing) is not InferenceService:
+        return
+    names: set[str] = set()
+    for i, volume in enumerate(thing.spec.extra_volumes):
+        name, where = volume["name"], f"spec.extraVolumes[{i}].name"
+        if name in OWN_VOLUMES or name in names:
+            whose = "one of every pod" if name in OWN_VOLUMES else "listed twice"
+            yield Finding("VolumeRefused", thing.ref, where, f'"{name}" is {whose}; rename it')
+        names.add(name)
+    for i, mount in enumerate(thing.spec.extra_volume_mounts):
+        where = f"spec.extraVolumeMounts[{i}]"
+        if mount["name"] not in names:
+            message = f'no volume "{mount["name"]}" in spec.extraVolumes; add it'
+            yield Finding("VolumeRefused", thing.ref, f"{where}.name", message)
+        if message := _in_the_way(mount["mountPath"]):
+            yield Finding("VolumeRefused", thing.ref, f"{where}.mountPath", message)
+
+
+def _kinds(volume: Mapping[str, Any]) -> Iterable[str]:
+    return [kind for kind in volume if kind != "name"] or [_UNSAID]
+
+
+def _refused(kind: str) -> str:
+    if kind == "hostPath":
+        return "no folder of a node is mounted but a pool's cache: see hostCaches of the Fleet"
+    return f"{kind} is not in the Fleet's podVolumes; add it there if it may be"
+
+
+def _in_the_way(path: str) -> str:
+    """Why a volume cannot be mounted there; empty: it can."""
+    asked = PurePosixPath(normpath(path))
+    if not asked.is_absolute():
+        return "not a path from the root; write one, such as /data"
+    for own in map(PurePosixPath, OWN_VOLUMES.values()):
+        if asked.is_relative_to(own) or own.is_relative_to(asked):
+            return f"{own} is a volume of every pod; mount it elsewhere"
+    return ""
