@@ -38,9 +38,8 @@ from reconciler.cli.central import GARBAGE
 from reconciler.cli.fleet_documents import FleetDocuments
 from reconciler.core.observation import Observation
 from reconciler.loop import Pass
-from reconciler.loop.desired import Desired
+from reconciler.loop.desired import Desired, no_facts
 from reconciler.page.render import page
-from reconciler.placement.assignment import assign
 from reconciler.report.nodestate import read_node_state
 from reconciler.runtimes import RUNTIMES
 from reconciler.source.directory import DirectorySource
@@ -77,7 +76,7 @@ def _updates(root: Path) -> Iterator[Row]:
     checkout = DirectorySource(root).fetch()
     loaded = load(checkout, RUNTIMES)
     assert loaded.fleet is not None
-    desired = Desired(checkout, loaded, loaded.fleet, {}, assign(loaded.fleet, {}))
+    desired = Desired.of(checkout, loaded, loaded.fleet, no_facts)
     reports = states_of(root)
     agents = _Agents({f"node/{n}": NodeState.model_validate(s) for n, s in reports.items()})
     read = {target: read_node_state(state) for target, state in agents.states.items()}
