@@ -6,11 +6,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, WithJsonSchema
 
-from reconciler.api.field import POD, Purpose
+from reconciler.api.field import POD, SCALE, Purpose
 from reconciler.api.meta import Name, Spec
 
 # Left out of what a pod is made of where it is not stated: older digests stay as they are.
 STATED_POD = Purpose(POD, pods_only=True, noted_unstated=False)
+STATED_SCALE = Purpose(SCALE, pods_only=True, noted_unstated=False)
 
 KubernetesPart = dict[str, Any]  # checked by the API server, by a dry run before the plan
 
@@ -116,6 +117,17 @@ VolumeMount = Annotated[
                 "name": {"type": "string", **_AS_THERE},
                 "mountPath": {"type": "string", **_AS_THERE},
             },
+        }
+    ),
+]
+_PODS = {"anyOf": [{"type": "integer"}, {"type": "string"}], **_AS_THERE}
+DisruptionBudget = Annotated[
+    KubernetesPart,
+    WithJsonSchema(
+        {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {"maxUnavailable": _PODS, "minAvailable": _PODS},
         }
     ),
 ]
@@ -251,3 +263,11 @@ class PodFields(Spec):
         STATED_POD,
         Field(description="Fields of the probes of its pods that take the place of ours."),
     ] = ProbeOverrides.model_construct()
+    pod_disruption_budget: Annotated[
+        DisruptionBudget,
+        STATED_SCALE,
+        Field(
+            description="How many of its pods an eviction leaves, such as that of a drained node:"
+            " maxUnavailable or minAvailable, as Kubernetes has them."
+        ),
+    ] = Field(default_factory=dict)

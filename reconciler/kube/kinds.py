@@ -24,7 +24,6 @@ _ROWS = (
     OwnedKind("apps", "v1", "ReplicaSet", "replicasets", 0),
     OwnedKind("events.k8s.io", "v1", "Event", "events", 0),
     OwnedKind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", 0),
-    OwnedKind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", 0),
     OwnedKind("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", 0,
               namespaced=False),
     OwnedKind("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", 0,

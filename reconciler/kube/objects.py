@@ -88,6 +88,7 @@ _ROWS = (
     OwnedKind("batch", "v1", "Job", "jobs", 3),
     OwnedKind("apps", "v1", "Deployment", "deployments", 3),
     OwnedKind("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", 4),
+    OwnedKind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", 4),
 )  # fmt: skip
 OWNED_KINDS: Mapping[tuple[str, str], OwnedKind] = MappingProxyType(
     {(row.group, row.kind): row for row in _ROWS}

@@ -140,11 +140,16 @@ FIELDS: tuple[LlmkubeField, ...] = (
     lost(
         "spec.disruption.protectStartup",
         BOOLEAN,
-        "write a PodDisruptionBudget",
+        "podDisruptionBudget holds for all of a pod's life",
         True,
         False,
     ),
-    lost("spec.disruption.protectAlways", BOOLEAN, "write a PodDisruptionBudget", False),
+    lost(
+        "spec.disruption.protectAlways",
+        BOOLEAN,
+        "write podDisruptionBudget, or karpenter.sh/do-not-disrupt in podAnnotations",
+        False,
+    ),
     lost("spec.evictionProtection", BOOLEAN, "priority says who comes first", False),
     answered("spec.slo.name", TEXT, _ALERTS),
     answered("spec.slo.objective", TEXT, _ALERTS),

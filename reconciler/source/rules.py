@@ -20,9 +20,9 @@ from reconciler.source.declared import DeclaredObjects
 from reconciler.source.ignored import ignored, without_effect
 from reconciler.source.label_rules import labels
 from reconciler.source.places import field_path
+from reconciler.source.pod_rules import one_budget, volumes_allowed, volumes_in_place
 from reconciler.source.suggest import did_you_mean
 from reconciler.source.validators import validator
-from reconciler.source.volume_rules import volumes_allowed, volumes_in_place
 
 if TYPE_CHECKING:
     from reconciler.runtimes.runtime import Runtime
@@ -259,5 +259,6 @@ OBJECT_CHECKS: tuple[ObjectCheck, ...] = (
     projector,
     in_place,
     volumes_in_place,
+    one_budget,
     without_effect,
 )

@@ -76,6 +76,7 @@ _CHANGES: dict[str, Any] = {
     "imagePullSecrets": [{"name": "registry"}],
     "nodeSelector": {"zone": "a"},
     "podAnnotations": {"linkerd.io/inject": "enabled"},
+    "podDisruptionBudget": {"minAvailable": 1},
     "podLabels": {"team": "a"},
     "podSecurityContext": {"fsGroup": 102},
     "priority": "high",

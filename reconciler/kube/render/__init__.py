@@ -10,6 +10,7 @@ from reconciler.kube.objects import Manifest, id_of, kind_of
 from reconciler.kube.render.autoscaler import autoscalers
 from reconciler.kube.render.config import config_maps
 from reconciler.kube.render.deployment import deployment
+from reconciler.kube.render.disruption import disruption_budgets
 from reconciler.kube.render.job import jobs
 from reconciler.kube.render.placed import PlacedService
 from reconciler.kube.render.service import service
@@ -27,6 +28,7 @@ def render(placed: PlacedService) -> tuple[Manifest, ...]:
         *jobs(subject),
         deployment(subject),
         *autoscalers(subject),
+        *disruption_budgets(subject),
     )
     return tuple(sorted(made, key=_order))
 

@@ -1,4 +1,5 @@
-"""Volumes that a service adds to its pods: of which kinds they may be, and where. Pure."""
+"""What a service says of its pods, beside what the API server checks: of which kinds its volumes
+may be, and where, and one number of a disruption budget. Pure."""
 
 from __future__ import annotations
 
@@ -49,6 +50,13 @@ def volumes_in_place(thing: Resource) -> Iterator[Finding]:
             yield Finding("VolumeRefused", thing.ref, f"{where}.name", message)
         if message := _in_the_way(mount["mountPath"]):
             yield Finding("VolumeRefused", thing.ref, f"{where}.mountPath", message)
+
+
+def one_budget(thing: Resource) -> Iterator[Finding]:
+    """Kubernetes takes one of the two numbers."""
+    if type(thing) is InferenceService and len(thing.spec.pod_disruption_budget) > 1:
+        message = "maxUnavailable or minAvailable, and not both; remove one of them"
+        yield Finding("Schema", thing.ref, "spec.podDisruptionBudget", message)
 
 
 def _kinds(volume: Mapping[str, Any]) -> Iterable[str]:
