@@ -61,7 +61,10 @@ COMMANDS: Mapping[str, CommandRow] = MappingProxyType(
     }
 )
 _OF_A_STORE = ("verify", "import", "gc")
-_OF_RECONCILE = ("validate", "explain", "render", "deploy", "schema")
+_OF_RECONCILE = (
+    *("validate", "explain", "render", "deploy", "schema", "init", "ask", "open", "top", "events"),
+    *("suspend", "resume", "rm"),
+)
 
 
 def foreign_names() -> Mapping[str, str]:

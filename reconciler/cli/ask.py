@@ -40,7 +40,10 @@ _LOOK_AGAIN_S = 1.0
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="of a service, or of a model that it serves")
-    parser.add_argument("text", nargs="*", metavar="TEXT", help="the question; - reads stdin")
+    # without a default argparse would say that it is needed
+    parser.add_argument(
+        "text", nargs="*", default=[], metavar="TEXT", help="the question; - reads stdin"
+    )
     parser.add_argument("--system", metavar="TEXT", help="what the model is to be")
     parser.add_argument("--image", metavar="FILE", help="a picture to ask about")
     parser.add_argument("--max-tokens", type=int, metavar="COUNT", help="of an answer, at most")

@@ -4,6 +4,7 @@ child.py)."""
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S = 20.0
 _TOLD = ("x-error-code",)
+_NUMBER = re.compile(r"^\[Errno -?[0-9]+\] ")
 
 
 def main() -> None:
@@ -118,11 +120,12 @@ def _refusal(error: HfHubHTTPError, with_token: bool) -> dict[str, Any]:
 
 
 def _error_line(error: Exception) -> str:
-    """The first line of an error's message, or its type if there is none."""
+    """The first line of an error's message without the system's number, or its type if there is
+    none."""
     if isinstance(error, MemoryError):
         return "its answer is too long"
     lines = str(error).strip().splitlines()
-    return lines[0][:300] if lines else type(error).__name__
+    return _NUMBER.sub("", lines[0])[:300] if lines else type(error).__name__
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ class Bar:
     parts: tuple[BarPart, ...]
 
 
-class Download(NamedTuple):
+class ModelDownload(NamedTuple):
     """A model's files on their way to a node."""
 
     model: str
@@ -83,7 +83,7 @@ class NodeCard(NamedTuple):
     target: str
     reachable: bool
     bars: tuple[Bar, ...]
-    downloads: tuple[Download, ...]
+    downloads: tuple[ModelDownload, ...]
 
 
 class ServiceRow(NamedTuple):
@@ -148,7 +148,7 @@ def node_cards(status: Document, plan: Document | None) -> Iterator[NodeCard]:
         target = node["target"]
         pools = (_bar(pool, after.get((target, pool["name"]))) for pool in node["pools"])
         downloads = (
-            Download(d["model"], d["state"], d["receivedBytes"], d["totalBytes"])
+            ModelDownload(d["model"], d["state"], d["receivedBytes"], d["totalBytes"])
             for d in node["downloads"]
         )
         yield NodeCard(target, node["reachable"], tuple(pools), tuple(downloads))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reconciler.api.meta import service_ref
+from reconciler.cli import main
 from reconciler.cli.ask import Reach
 from reconciler.core.observation import Instance
 from reconciler.kube.client.api import ApiServer
@@ -34,3 +35,9 @@ def test_what_has_an_address_from_node_mac(target: str, endpoint: str | None, ha
 
     prod = ApiServer.of("prod", ClusterCredentials(lambda: Grant("http://127.0.0.1:1")))
     assert Reach("mac", {"prod": prod}).has(instance) is has
+
+
+def test_without_words_only_the_name_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["ask"])
+
+    assert "required: NAME;" in capsys.readouterr().err

@@ -874,6 +874,7 @@ def test_a_machine_without_an_agent_says_of_itself_what_an_agent_can(
         (agent_main, "plan", "did you mean `reconcile plan --local`?"),
         (agent_main, "start", "did you mean `fleet-agent restart`?"),
         (agent_main, "statusx", "did you mean `fleet-agent status`?"),
+        (agent_main, "ask", "did you mean `reconcile ask`?"),
         (agent_main, "chat", "see `fleet-agent --help`"),
     ],
 )
