@@ -28,6 +28,8 @@ _UNGATED = 5  # likewise, where layers that stay have a feed-forward without a g
 # How often devices and the machine have what goes into the graph once more where several devices
 # work on batches at once; recurrent layers and those that share a cache have more of it.
 _AHEAD, _MACHINE_AHEAD, _RECURRENT_AHEAD, _SHARED_AHEAD = 12, 6, 12, 10
+# Likewise, where a device has few layers, and all of them read the cache of others.
+_SHARED_APART = 8
 _UNKNOWN_AHEAD = 5
 # Likewise, what a device hands over and back where the cache stays, and where experts do.
 _PASSED, _PASSED_RECURRENT, _APART = 2, 8, 6
@@ -162,6 +164,8 @@ def _buffers(
         # Copied to the devices layer by layer, and what comes of it handed over and back.
         passed = layer + looked_up + (_PASSED_RECURRENT if model.state_layers else _PASSED) * width
     device += passed
+    if settings.tensor_split and row and (row.shares_kv or row.kv_layers is not None):
+        device += _SHARED_APART * largest
     if not (whole and settings.kv_offload):
         machine += _stays_with(facts, model, settings, cells)
         machine += _UNGATED * width if row and not row.gated else 0

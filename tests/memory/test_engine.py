@@ -131,7 +131,9 @@ def test_memory_is_never_said_too_low_for_the_shapes_of_real_models(
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("name", ["llama-3.2-1b", "mixtral-8x7b", "gemma-3-270m", "lfm2-1.2b"])
+@pytest.mark.parametrize(
+    "name", ["llama-3.2-1b", "mixtral-8x7b", "gemma-3-270m", "gemma-3n-e2b", "lfm2-1.2b"]
+)
 def test_a_device_and_the_machine_beside_it_take_no_more_than_was_said(
     name: str, tmp_path: Path
 ) -> None:
