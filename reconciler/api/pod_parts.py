@@ -146,15 +146,10 @@ VolumeKind = Literal[
 """What a volume of a pod may be, where the Fleet says so. A node's own folders are not among them:
 they are a pool's cache, or nothing."""
 OWN_VOLUMES: Mapping[str, str] = MappingProxyType(
-    {
-        "models": "/models",
-        "workload": "/workload",
-        "tmp": "/tmp",  # noqa: S108 - a volume of the pod's own
-        "files": "/workload",
-        "shm": "/dev/shm",  # noqa: S108 - a volume of the pod's own
-    }
+    {"models": "/models", "workload": "/workload", "files": "/workload"}
 )
-"""The volumes of every engine's pod, and where the engine has them."""
+"""The volumes of every engine's pod that nothing may take the place of, and where the engine has
+them. Those at /tmp and /dev/shm a service may have otherwise."""
 
 
 class ProbeOverrides(Spec):

@@ -185,7 +185,9 @@ def _mounts(subject: Subject) -> list[dict[str, Any]]:
     mounts += [_of_models(path, STORED) for path in sorted(stores)]
     if subject.placed.workload.devices > 1:
         mounts.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108 - a volume of its own
-    return [*mounts, *subject.placed.service.spec.extra_volume_mounts]
+    stated = subject.placed.service.spec.extra_volume_mounts
+    paths = {normpath(each["mountPath"]) for each in stated}
+    return [*(each for each in mounts if each["mountPath"] not in paths), *stated]
 
 
 def _of_models(path: str, folder: str) -> dict[str, Any]:

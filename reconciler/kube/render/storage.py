@@ -56,4 +56,6 @@ def volumes(subject: Subject) -> list[dict[str, Any]]:
     if subject.placed.workload.devices > 1:
         # Processes of several devices talk through it, and a container has 64 MiB of it else.
         mounted.append({"name": "shm", "emptyDir": {"medium": "Memory"}})
-    return [*mounted, *subject.placed.service.spec.extra_volumes]
+    stated = subject.placed.service.spec.extra_volumes
+    names = {each["name"] for each in stated}
+    return [*(each for each in mounted if each["name"] not in names), *stated]
