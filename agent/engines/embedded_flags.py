@@ -14,7 +14,6 @@ from types import MappingProxyType
 
 import xllamacpp
 
-from reconciler.api.errors import error_text
 from reconciler.api.plain_json import parse_json
 
 Apply = Callable[[xllamacpp.CommonParams, str], None]
@@ -57,8 +56,10 @@ def params_from(argv: Sequence[str]) -> xllamacpp.CommonParams:
 def _apply(row: _FlagRow, params: xllamacpp.CommonParams, flag: str, value: str) -> None:
     try:
         row.apply(params, value)
-    except (ValueError, KeyError, OverflowError, OSError) as error:
-        raise FlagError(f"{flag} {value}: no such value ({error_text(error)})") from error
+    except OSError as error:
+        raise FlagError(f"{flag} {value}: no such value ({error.strerror})") from error
+    except (ValueError, KeyError, OverflowError) as error:
+        raise FlagError(f"{flag} {value}: no such value ({error})") from error
     except AttributeError as error:
         raise FlagError(
             f"{flag}: xllamacpp {xllamacpp.__version__} cannot do it ({error}); install a newer one"
