@@ -17,7 +17,15 @@ from reconciler.api.digest import digest
 from reconciler.api.meta import GROUP
 from reconciler.api.plain_json import parse_json
 from reconciler.kube.diff.equality import same
-from reconciler.kube.diff.managed import FieldSet, Json, child, entries, is_leaf, owned
+from reconciler.kube.diff.managed import (
+    FieldSet,
+    Json,
+    ManagedFields,
+    child,
+    entries,
+    is_leaf,
+    owned,
+)
 from reconciler.kube.json_text import to_json
 from reconciler.kube.objects import (
     INPUTS_DIGEST_ANNOTATION,
@@ -223,11 +231,15 @@ def _union(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_ours(live: Manifest, annotation: str) -> bool:
-    for entry in entries(live):
-        fields = child(child(entry.fields, "f:metadata"), "f:annotations")
-        if not entry.is_ours and child(fields, f"f:{annotation}") is not None:
-            return False
-    return True
+    """Whether its value is what we wrote: who applies the same beside us owns it with us, and who
+    changes it takes it from us. What is planned to be adopted has no owner yet."""
+    owning = [e for e in entries(live) if _owns(e, annotation)]
+    return not owning or any(entry.is_ours for entry in owning)
+
+
+def _owns(entry: ManagedFields, annotation: str) -> bool:
+    fields = child(child(entry.fields, "f:metadata"), "f:annotations")
+    return child(fields, f"f:{annotation}") is not None
 
 
 def _made_from(want: Manifest) -> str:
