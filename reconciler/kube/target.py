@@ -10,7 +10,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from reconciler.kube import accepted
 from reconciler.kube.adoption.adoptable import adoptable, with_adopted
 from reconciler.kube.apply.objects import apply_objects, object_id
 from reconciler.kube.apply.outcomes import of_inventory, of_services
+from reconciler.kube.apply.progress import ApplyProgress, applies_s
 from reconciler.kube.apply.refusals import Refusals
 from reconciler.kube.client.errors import ClusterError
 from reconciler.kube.contribution import ClusterPlanning, Contributor, fold
@@ -65,32 +66,6 @@ if TYPE_CHECKING:
     from reconciler.kube.client.api import ApiServer
     from reconciler.kube.object_set import ObjectSet
     from reconciler.loop.desired import Desired
-
-_GIVEN_UP = 3  # passes that failed in a row: then waiting does not help
-
-# How long one pass applies a large plan, as who is ready meanwhile is said after it: so many times
-# as long as it took to look and to plan, within these seconds.
-_APPLIES_TIMES = 3
-_APPLIES_S, _APPLIES_AT_MOST_S = 2.0, 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class ApplyProgress:
-    """How applying a revision went so far. `held`: why it is not applied, where waiting does not
-    help; `stands_by`: because another process applies it, and for as long as it does."""
-
-    revision: str = ""
-    failed_passes: int = 0
-    held: str = ""
-    stands_by: bool = False
-
-    def after(self, revision: str, failed: Sequence[Outcome]) -> ApplyProgress:
-        """Count one more pass, and what failed or was skipped in it."""
-        before = self.failed_passes if self.revision == revision else 0
-        passes = before + 1 if failed else 0
-        first = next((o for o in failed if o.result is Result.FAILED), *failed[:1] or (None,))
-        reason = first.message if first is not None and passes >= _GIVEN_UP else ""
-        return ApplyProgress(revision, passes, reason)
 
 
 class ClusterTarget:
@@ -312,7 +287,7 @@ class ClusterTarget:
                 *(self.api, changes, cluster.live, fleet),
                 refusals=self._refusals,
                 write_refusal=self._write_refusal,
-                within_s=_applies_s(looked_s) if self._unfinished else math.inf,
+                within_s=applies_s(looked_s) if self._unfinished else math.inf,
             )
             self._remember(outcomes)
             applied = sum(outcome.result is Result.APPLIED for outcome in outcomes)
@@ -361,10 +336,6 @@ class ClusterTarget:
             if change.action is Action.DRIFT and outcome.result is Result.APPLIED:
                 for field in change.fields:
                     self._fights.took(object_id(change), field.path, change.by, now)
-
-
-def _applies_s(looked_s: float) -> float:
-    return min(_APPLIES_AT_MOST_S, max(_APPLIES_S, _APPLIES_TIMES * looked_s))
 
 
 def _declared_at(desired: Desired, objects: ObjectSet) -> Mapping[ObjectRef, Location]:

@@ -96,7 +96,7 @@ def test_an_inventory_that_cannot_be_written_is_said_although_nothing_else_chang
 def test_what_takes_long_is_applied_a_part_a_pass(
     installed_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reconciler.kube.target._applies_s", lambda looked_s: 0.0)
+    monkeypatch.setattr("reconciler.kube.target.applies_s", lambda looked_s: 0.0)
     installed_cluster.namespace("default")
     files = fleet(**{f"s{n}": {} for n in range(20)})
     want = desired(files | {"fleet.yaml": document("Fleet", "home", {})})

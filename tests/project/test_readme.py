@@ -70,12 +70,15 @@ def test_the_document_that_the_five_minutes_show_is_one_that_is_written(first_fl
 
 @pytest.mark.e2e
 def test_the_five_minutes_end_with_an_answer(tmp_path: Path) -> None:
-    """Every line of both blocks, typed as it stands by somebody with an empty home."""
+    """Every line of both blocks, typed as it stands by somebody with an empty home, in a shell that
+    knows the two programs."""
     env = _empty_home(tmp_path / "home")
     models = tmp_path / "home/.local/state/fleet-reconciler/models"
     link_model(SMOLLM2, models)  # it is not fetched each time
     section = Page(README).section("Your own fleet, in five minutes").text
-    blocks = re.findall(r"^```\n(reconcile init.*?|git .*?)^```", section, re.MULTILINE | re.DOTALL)
+    blocks = re.findall(
+        r"^```\n(?:\. .*?\n)?(reconcile init.*?|git .*?)^```", section, re.MULTILINE | re.DOTALL
+    )
 
     with own_row() as ports, shell(env, tmp_path) as opened:
         opened.type(f"export FLEET_SERVICE_PORTS={ports[0]}-{ports[-1]}")
