@@ -171,7 +171,7 @@ def loaded(own: dict[str, Any], **spec: Any) -> Loaded:
         ({"type": "draft"}, "type", "draft-simple guesses with another model: name a Model"),
         ({"type": "ngram-mod", "draftModelRef": "small"}, "draftModelRef", "ngram-mod guesses wi"),
         ({"draftModelRef": "small"}, "draftModelRef", "nothing guesses; remove it, or write type"),
-        ({"type": "draft", "draftModelRef": "smal"}, "draftModelRef", 'did you mean "small"?'),
+        ({"type": "draft", "draftModelRef": "smaller"}, "draftModelRef", 'did you mean "small"?'),
         ({"type": "ngram"}, "type", "is not what guesses; write draft-mtp, draft-simple"),
         ({"nDraftMax": 4}, "nDraftMax", "nothing guesses; write a type beside it"),
     ],
