@@ -9,7 +9,8 @@ from typing import Any
 from reconciler.api.benchmark import BATCH_TOKENS
 from reconciler.api.digest import digest
 from reconciler.api.field import LIFECYCLE, fields_of
-from reconciler.api.inferenceservice import InferenceServiceSpec, ModelEntry
+from reconciler.api.inferenceservice import InferenceServiceSpec
+from reconciler.api.model_settings import ModelEntry
 
 # What a process is started with, and what makes none of its tokens faster or slower.
 _NO_MATTER = {

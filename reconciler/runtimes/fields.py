@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from reconciler.api.field import DocumentField, FieldUse, fields_of
-from reconciler.api.inferenceservice import InferenceServiceSpec, ModelEntry
+from reconciler.api.inferenceservice import InferenceServiceSpec
+from reconciler.api.model_settings import ModelEntry
 
 FIELDS: tuple[DocumentField, ...] = tuple(fields_of(InferenceServiceSpec))
 _ENTRY = tuple(fields_of(ModelEntry))

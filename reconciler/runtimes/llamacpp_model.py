@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from reconciler.api.digest import digest
-from reconciler.api.inferenceservice import MOST_LAYERS
 from reconciler.api.meta import Spec
+from reconciler.api.model_settings import MOST_LAYERS
 from reconciler.api.problem import Finding
 from reconciler.memory import MemorySettings
 from reconciler.runtimes import llamacpp_drafting
@@ -30,11 +30,8 @@ from reconciler.runtimes.runtime import (
 )
 
 if TYPE_CHECKING:
-    from reconciler.api.inferenceservice import (
-        InferenceService,
-        InferenceServiceSpec,
-        ModelSettings,
-    )
+    from reconciler.api.inferenceservice import InferenceService, InferenceServiceSpec
+    from reconciler.api.model_settings import ModelSettings
     from reconciler.fleet.model_file import ModelFile
     from reconciler.runtimes.runtime import NodeFacts
 

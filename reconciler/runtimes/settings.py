@@ -10,7 +10,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from reconciler.api.inferenceservice import InferenceService, InferenceServiceSpec, ModelSettings
+from reconciler.api.inferenceservice import InferenceService, InferenceServiceSpec
+from reconciler.api.model_settings import ModelSettings
 from reconciler.runtimes.fields import (
     DEFAULTS,
     ENTRY_FIELDS,

@@ -11,8 +11,9 @@ from functools import partial
 from typing import TypeVar
 
 from reconciler.api.errors import SourceError
-from reconciler.api.inferenceservice import InferenceService, ModelSettings
+from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import ObjectRef, Resource
+from reconciler.api.model_settings import ModelSettings
 from reconciler.api.problem import Finding
 from reconciler.fleet.fleet import Origin
 from reconciler.memo import Memo, Same
