@@ -19,6 +19,22 @@ ANY: Shape = {"type": "object", "additionalProperties": True}  # a part that Kub
 LIST: Shape = {"type": "array", "items": ANY}
 
 
+def reference_to(field: str) -> Shape:
+    """An entry of a list that names an object in a field."""
+    name: Shape = {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["name"],
+        "properties": {"name": TEXT},
+    }
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": [field],
+        "properties": {field: name},
+    }
+
+
 def one_of(*words: str) -> Shape:
     return {"type": "string", "enum": list(words)}
 

@@ -41,3 +41,21 @@ def _text(row: LlmkubeField) -> str:
     if row.native is not None:
         return f"LLMKube's; the same as {row.text}."
     return f"LLMKube's, {'without effect here' if row.is_lost else 'needed no more'}: {row.text}."
+
+
+def document_schema(kind: str, required: tuple[str, ...]) -> dict[str, Any]:
+    """The schema of a kind that only LLMKube has."""
+    spec: dict[str, Any] = {"properties": {}, "required": list(required)}
+    add_fields(kind, {f"{kind}Spec": spec})
+    for field in spec["properties"].values():  # of this kind they are what a message may propose
+        del field["$comment"]
+    closed = {"type": "object", "additionalProperties": False}
+    metadata = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}
+    properties = {
+        "apiVersion": {"type": "string"},
+        "kind": {"const": kind},
+        "metadata": metadata,
+        "spec": {**closed, **spec},
+        "status": {},
+    }
+    return {**closed, "properties": properties, "required": ["metadata", "spec"]}

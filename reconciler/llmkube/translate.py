@@ -6,22 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from reconciler.llmkube import models, services
+from reconciler.llmkube import models, pools, routers, services
 from reconciler.llmkube.field import LlmkubeField
+from reconciler.llmkube.remark import Remark
 
 TABLES: Mapping[str, tuple[LlmkubeField, ...]] = MappingProxyType(
-    {"Model": models.FIELDS, "InferenceService": services.FIELDS}
+    {
+        "Model": models.FIELDS,
+        "InferenceService": services.FIELDS,
+        "ModelPool": pools.FIELDS,
+        "ModelRouter": routers.FIELDS,
+    }
 )
 
 _Tree = dict[str, Any]  # name -> a row, or the tree below
-
-
-class Remark(NamedTuple):
-    """What to say about a field that is written; `rule` is one of reconciler.api.problem."""
-
-    rule: str
-    field: str
-    message: str
 
 
 class Translated(NamedTuple):

@@ -48,7 +48,8 @@ _LLMKUBE = """
 The group and the kinds are LLMKube's, too. What its definitions have beside the fields above
 (v1alpha1, 0.9.19) is read as well: it is another name of one of ours, or is answered by a note
 (done here anyway) or a warning (done by nothing here). What says two different things is an error
-that names both. [From theirs to ours](llmkube.md).
+that names both. A ModelPool becomes one service, and of a ModelRouter nothing is made
+([what becomes of them](llmkube.md#modelpool-and-modelrouter)). [From theirs to ours](llmkube.md).
 """
 _COLUMNS = ("field", "value", "what it does")
 
@@ -79,7 +80,7 @@ def _parts(runtimes: Mapping[str, Runtime]) -> Iterator[str]:
     for kind, rows_of_kind in TABLES.items():
         yield f"\n### Of a LLMKube {kind}\n\n"
         yield _table(("field", "what becomes of it"), map(_outcome, rows_of_kind))
-    yield "\n### Kinds\n\n"
+    yield "\n### Other kinds\n\n"
     yield _table(
         ("kind", "what to write instead"), ((f"`{k}`", text) for k, text in INSTEAD.items())
     )

@@ -13,7 +13,9 @@ from reconciler.api.meta import ObjectRef, Resource
 from reconciler.api.plain_json import parse_json
 from reconciler.api.problem import RULES, Finding, Problem, Severity
 from reconciler.fleet.fleet import Origin
-from reconciler.llmkube.translate import Remark, Translated, translated
+from reconciler.llmkube.documents import READ
+from reconciler.llmkube.remark import Remark
+from reconciler.llmkube.translate import Translated, translated
 from reconciler.source import places
 from reconciler.source.documents import count_documents, decode, read_documents
 from reconciler.source.mark import GROUP_MARK, is_wide_and_ours
@@ -62,6 +64,18 @@ class RefusedDocument:
 
 
 @dataclass(frozen=True, slots=True)
+class LlmkubeDocument:
+    """A document of a kind that only LLMKube has, with its mistakes and what else there is to
+    say."""
+
+    kind: str
+    origin: Origin
+    content: Mapping[str, Any]
+    mistakes: tuple[Mistake, ...]
+    remarks: tuple[Remark, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class File:
     """The content of one file. `problems` concern the file as a whole, `kin` are of documents in it
     that are not read."""
@@ -73,6 +87,7 @@ class File:
     count: int
     others: int
     kin: tuple[Problem, ...] = ()
+    llmkube: tuple[LlmkubeDocument, ...] = ()
 
     @property
     def all_problems(self) -> tuple[Problem, ...]:
@@ -174,7 +189,11 @@ def _read(file: YamlFile) -> File:
     items: list[Item] = []
     refused = list(_unfit(path, reading, lines))
     located: tuple[FieldPlaces, ...] = ()
+    theirs: list[LlmkubeDocument] = []
     for document in reading.documents:
+        if document.kind in READ:
+            theirs.append(_theirs(path, document, lines[document.index]))
+            continue
         made, remarks = _make(document)
         origin = Origin(path, lines[document.index], document.index)
         if isinstance(made, Resource):
@@ -185,13 +204,27 @@ def _read(file: YamlFile) -> File:
         located = located or places.locate(text)
         refused.append(_refuse(document, made, origin, located[document.index]))
     whole, others = reading.whole, reading.others
-    return File(path, tuple(items), tuple(refused), whole, count, others, reading.kin)
+    return File(
+        path, tuple(items), tuple(refused), whole, count, others, reading.kin, tuple(theirs)
+    )
 
 
 def _reading(file: YamlFile) -> Reading:
     if file.document is None:
         return read_documents(file.path, file.data)
     return select(file.path, decode(file.data), [parse_json(file.document)])
+
+
+def _theirs(path: str, document: Document, line: int) -> LlmkubeDocument:
+    kind, content, check = document.kind, document.content, validator(document.kind)
+    mistakes: tuple[Mistake, ...] = ()
+    if not check.is_valid(content):
+        from reconciler.source.mistakes import explain
+
+        mistakes = explain(check, content)
+    made = None if mistakes else translated(kind, content)
+    origin = Origin(path, line, document.index)
+    return LlmkubeDocument(kind, origin, content, mistakes, made.remarks if made else ())
 
 
 def _unfit(path: str, reading: Reading, lines: tuple[int, ...]) -> Iterator[RefusedDocument]:

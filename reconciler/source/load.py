@@ -29,6 +29,7 @@ from reconciler.source.files import (
 )
 from reconciler.source.model_files import FactsByDigest, read_model_files
 from reconciler.source.places import Place
+from reconciler.source.pools import PooledServices, pool_ref, with_pools
 from reconciler.source.restated import Settled
 from reconciler.source.rules import check_all, check_one
 from reconciler.source.tree import check_total
@@ -96,6 +97,7 @@ class LoadCache:
     services: FilledServices = field(default_factory=FilledServices)
     templates: ServicesWithTexts = field(default_factory=ServicesWithTexts)
     settled: Settled = field(default_factory=Settled)
+    pools: PooledServices = field(default_factory=PooledServices)
 
 
 def load(
@@ -177,12 +179,18 @@ def _load(
     problems += _lost_headers(files, held_paths)
     stated, origins, twice = _collect(files)
     read, templates = with_templates(checkout, stated, origins, cache.templates)
-    objects = with_model_gpus(read, cache.services)
-    problems += _duplicates(twice, origins, located)
+    filled = with_model_gpus(read, cache.services)
     refused = tuple(refused for file in files for refused in file.refused)
+    known = _known(refused, lost, {p.path for p in problems if p.ref is None})
+    objects, theirs = with_pools(files, filled, known, origins, runtimes, cache.pools)
+    problems += [
+        problem_at(o.path, located.find(o, r.field), r.rule, r.field, r.message, ref)
+        for o, ref, r in theirs
+    ]
+    problems += _duplicates(twice, origins, located)
     declared = DeclaredObjects(
         objects=objects,
-        refused=_known(refused, lost, {p.path for p in problems if p.ref is None}),
+        refused=known,
         runtimes=runtimes,
         default_runtime=_default_runtime(),
         check_source=check_source,
@@ -265,7 +273,8 @@ def _known(
 
 def _refs(file: File) -> tuple[ObjectRef, ...]:
     there = [item.ref for item in file.items]
-    return (*there, *(refused.ref for refused in file.refused if refused.ref))
+    pools = (pool_ref(theirs) for theirs in file.llmkube if theirs.kind == "ModelPool")
+    return (*there, *pools, *(refused.ref for refused in file.refused if refused.ref))
 
 
 def _collect(

@@ -13,6 +13,7 @@ from typing import Any
 from reconciler.api.kinds import KINDS
 from reconciler.api.meta import API_VERSION, DEFAULT_NAMESPACE, GROUP, ObjectRef
 from reconciler.api.problem import RULES, Problem
+from reconciler.llmkube.documents import READ
 from reconciler.source import places
 from reconciler.source.kin import foreign_kind, is_kin, not_read, renamed_kind
 from reconciler.source.mark import has_nearly_our_group, is_meant_as_ours
@@ -26,7 +27,8 @@ _VERSION = re.compile(rf"{re.escape(GROUP)}/v[0-9]+((alpha|beta)[0-9]+)?")
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document of our kinds as plain JSON data. `index` counts the file's documents from 0."""
+    """One document of our kinds, or of one that only LLMKube has, as plain JSON data. `index`
+    counts the file's documents from 0."""
 
     index: int
     kind: str
@@ -105,7 +107,7 @@ def ref_of(content: dict[Any, Any]) -> ObjectRef | None:
         return None
     if not isinstance(kind, str):
         return None
-    kind = kind if kind in KINDS else closest(kind, KINDS) or kind
+    kind = kind if kind in KINDS or kind in READ else closest(kind, KINDS) or kind
     namespace = metadata.get("namespace", DEFAULT_NAMESPACE)
     namespaced = kind not in KINDS or KINDS[kind].namespaced
     return ObjectRef(kind, str(namespace) if namespaced else "", metadata["name"])
@@ -189,7 +191,7 @@ def _unfit(content: dict[Any, Any], *, has_tags: bool) -> Iterator[tuple[str, st
         yield "UnknownKind", "apiVersion", f"no such version; write {API_VERSION}"
     if "kind" not in content:
         yield "UnknownKind", "", f"kind is missing; write one of {', '.join(KINDS)}"
-    elif not isinstance(kind, str) or kind not in KINDS:
+    elif not isinstance(kind, str) or (kind not in KINDS and kind not in READ):
         hint = did_you_mean(kind, KINDS) or f"; write one of {', '.join(KINDS)}"
         hint = renamed_kind(kind) or hint
         yield "UnknownKind", "kind", f"no such kind{hint}"

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from reconciler.api.inferenceservice import InferenceService
+from reconciler.api.kinds import KINDS
 from reconciler.api.meta import ObjectRef
 from reconciler.api.model import Model
 from reconciler.llmkube.translate import TABLES
@@ -55,6 +56,8 @@ _REFUSED = {
 
 def _written() -> Iterator[tuple[str, str, object]]:
     for kind, path, shape in _FIELDS:
+        if kind not in KINDS:
+            continue  # test_pools.py has those
         if path in _OF_ITS_OWN:
             yield kind, path, _OF_ITS_OWN[path]
         elif shape == "string":

@@ -17,7 +17,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from reconciler.api.kinds import schema_file
 from reconciler.cli import main
 from reconciler.source.documents import read_documents
 from reconciler.source.mistakes import Mistake, explain
@@ -40,7 +39,7 @@ def documents() -> Iterator[tuple[str, dict[str, Any]]]:
 
 @functools.cache
 def reference(kind: str) -> KindValidator:
-    schema = json.loads(schema_text(schema_file(kind)))
+    schema = validator(kind).schema
     return KindValidator(schema, ReferenceCheck(schema))
 
 

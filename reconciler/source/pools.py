@@ -1,0 +1,163 @@
+"""LLMKube's ModelPools and ModelRouters: one of ours in the place of a pool's members. Pure.
+
+A pool with a mistake holds its service and its members as they run: on their own the members would
+take the memory that they are to share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from reconciler.api.inferenceservice import InferenceService
+from reconciler.api.meta import DEFAULT_NAMESPACE, ObjectRef, Resource
+from reconciler.api.problem import Severity
+from reconciler.fleet.fleet import Origin
+from reconciler.llmkube.pools import Pool, misfits, pool_service, read_pool
+from reconciler.llmkube.remark import Remark
+from reconciler.llmkube.routers import BY_ENTRY, backend_remarks
+from reconciler.memo import Memo, Same
+from reconciler.source.files import File, LlmkubeDocument
+from reconciler.source.rules import check_one
+
+if TYPE_CHECKING:
+    from reconciler.runtimes.runtime import Runtime
+
+Made = tuple[InferenceService, tuple[Remark, ...]]
+PooledServices = Memo[ObjectRef, Made]
+
+_SINGLE = "llama-server"  # the runtime whose models a router serves in turn
+
+
+class Placed(NamedTuple):
+    """A remark, the document that has it, and what it is about."""
+
+    origin: Origin
+    ref: ObjectRef
+    remark: Remark
+
+
+def with_pools(
+    files: Sequence[File],
+    objects: Mapping[ObjectRef, Resource],
+    refused: Collection[ObjectRef],
+    origins: dict[ObjectRef, Origin],
+    runtimes: Mapping[str, Runtime],
+    made: PooledServices,
+) -> tuple[dict[ObjectRef, Resource], list[Placed]]:
+    """The objects, with a service for each pool and without its members. `refused` are there, and
+    are not objects. `origins` is given those
+    of the pools. `made` is what came out before: of the same objects the same comes out again."""
+    theirs = [document for file in files for document in file.llmkube]
+    pooled: dict[ObjectRef, ObjectRef] = {}  # members, each with its pool
+    services: dict[ObjectRef, Resource] = {}
+    placed: list[Placed] = []
+    single = (_SINGLE, *runtimes[_SINGLE].aliases) if theirs and _SINGLE in runtimes else ()
+    for document in theirs:
+        if document.kind != "ModelPool":
+            continue
+        ref, members = pool_ref(document), _members(document)
+        wrong = _mistakes(document, objects, refused, pooled, services.keys(), single)
+        if wrong:
+            placed += (Placed(document.origin, ref, remark) for remark in wrong)
+            placed += _held(ref, (m for m in members if m in objects and m != ref), origins)
+        else:
+            there = [thing for m in members if isinstance(thing := objects[m], InferenceService)]
+            build = partial(pool_service, read_pool(document.content), there)
+            services[ref], remarks = made.find(ref, (Same(document), *map(Same, there)), build)
+            pooled |= dict.fromkeys(members, ref)
+            all_remarks = (*document.remarks, *remarks, *_own(services[ref], there))
+            placed += (Placed(document.origin, ref, remark) for remark in all_remarks)
+        origins.setdefault(ref, document.origin)
+    made.keep(services)
+    origins |= {ref: each.origin for each in theirs if (ref := pool_ref(each)) in services}
+    placed += _of_routers(theirs, objects, pooled)
+    alone = {ref: thing for ref, thing in objects.items() if ref not in pooled}
+    return {**alone, **services}, placed
+
+
+def pool_ref(document: LlmkubeDocument) -> ObjectRef:
+    """The service that a pool becomes."""
+    return _ref(document, "InferenceService", document.content.get("metadata"))
+
+
+def _ref(document: LlmkubeDocument, kind: str, named: object) -> ObjectRef:
+    metadata = document.content.get("metadata")
+    space = metadata.get("namespace") if isinstance(metadata, dict) else None
+    name = named.get("name") if isinstance(named, dict) else None
+    return ObjectRef(kind, str(space or DEFAULT_NAMESPACE), str(name))
+
+
+def _members(document: LlmkubeDocument) -> tuple[ObjectRef, ...]:
+    """Its members, as far as they can be read."""
+    spec = document.content.get("spec")
+    entries = spec.get("members") if isinstance(spec, dict) else None
+    named = (
+        entry.get("inferenceServiceRef")
+        for entry in (entries if isinstance(entries, list) else ())
+        if isinstance(entry, dict)
+    )
+    return tuple(_ref(document, "InferenceService", each) for each in named)
+
+
+def _mistakes(
+    document: LlmkubeDocument,
+    objects: Mapping[ObjectRef, Resource],
+    refused: Collection[ObjectRef],
+    pooled: Mapping[ObjectRef, ObjectRef],
+    pools: Collection[ObjectRef],
+    single: Collection[str],
+) -> tuple[Remark, ...]:
+    if document.mistakes:
+        return tuple(Remark(each.rule, each.field, each.message) for each in document.mistakes)
+    pool = read_pool(document.content)
+    if pool.ref in pools or (pool.ref in objects and pool.ref not in pool.members):
+        what = "another ModelPool" if pool.ref in pools else "a service that is no member"
+        text = f"{pool.ref.label} is {what}, too; rename the pool"
+        return (Remark("DuplicateObject", "metadata.name", text),)
+    if wrong := [each for each in pool.members if each in refused]:
+        names = ", ".join(each.name for each in wrong)
+        return (Remark("ModelsRule", "spec.members", f"{names} is refused: see its own problem"),)
+    services = (objects.get(member) for member in pool.members)
+    members = [each if isinstance(each, InferenceService) else None for each in services]
+    return (*misfits(pool, members, single), *_twice(pool, pooled))
+
+
+def _twice(pool: Pool, pooled: Mapping[ObjectRef, ObjectRef]) -> Iterator[Remark]:
+    for index, member in enumerate(pool.members):
+        if member in pooled:
+            text = f"{member.name} is a member of {pooled[member].name} too"
+            yield Remark("DuplicateObject", pool.field(index), f"{text}; remove it from one")
+
+
+def _held(
+    pool: ObjectRef, members: Iterable[ObjectRef], origins: Mapping[ObjectRef, Origin]
+) -> Iterator[Placed]:
+    text = f"it is a member of the ModelPool {pool.name}, which has a mistake"
+    for member in members:
+        yield Placed(origins[member], member, Remark("ModelsRule", "metadata.name", text))
+
+
+def _own(service: Resource, members: Sequence[Resource]) -> Iterator[Remark]:
+    """What the rules say of the service alone; errors of a member's hold it, too."""
+    of_members = {(each.rule, each.message) for member in members for each in check_one(member)}
+    for finding in check_one(service):
+        if finding.severity is Severity.ERROR or (finding.rule, finding.message) not in of_members:
+            yield Remark(finding.rule, finding.field, finding.message)
+
+
+def _of_routers(
+    theirs: Sequence[LlmkubeDocument],
+    objects: Mapping[ObjectRef, Resource],
+    pooled: Mapping[ObjectRef, ObjectRef],
+) -> Iterator[Placed]:
+    for document in theirs:
+        if document.kind == "ModelRouter":
+            ref = _ref(document, document.kind, document.content.get("metadata"))
+            if document.mistakes:
+                remarks = [Remark(m.rule, m.field, m.message) for m in document.mistakes]
+            else:
+                remarks = [each for each in document.remarks if each.field not in BY_ENTRY]
+                remarks += backend_remarks(document.content, objects.keys(), pooled)
+            yield from (Placed(document.origin, ref, remark) for remark in remarks)
