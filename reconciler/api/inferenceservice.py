@@ -20,6 +20,7 @@ from reconciler.api.service_parts import (
     ResourceRequirements,
     Rollout,
     SecretName,
+    ServiceCache,
     ServiceMemory,
 )
 from reconciler.api.speculative import loads_a_model, ways_of
@@ -180,6 +181,9 @@ class InferenceServiceSpec(PodFields, ModelSettings):
     resources: Annotated[
         ResourceRequirements, Field(description="Resources of each pod, as Kubernetes has them.")
     ] = ResourceRequirements.model_construct()
+    model_cache: Annotated[ServiceCache, Field(description="Where its pods keep models.")] = (
+        ServiceCache.model_construct()
+    )
     endpoint: Annotated[Endpoint, Field(description="Where clients reach it.")] = (
         Endpoint.model_construct()
     )

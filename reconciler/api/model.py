@@ -101,7 +101,7 @@ class ModelSpec(Spec):
             max_length=4096,
             description="Where its files come from: hf://org/repo/file@revision or hf://org/repo@revision,"
             " https://host/file.gguf, file:///path, oci://registry/repo:tag, pypi://name==version,"
-            " or a path inside the repository. A folder ends with /.",
+            " pvc://claim/path in a cluster, or a path in the repository. A folder ends with /.",
         ),
     ]
     sha256: Annotated[
@@ -215,7 +215,7 @@ def _beside(source: str, mmproj: str) -> str:
     if scheme == "hf":
         path, at, revision = rest.partition("@")
         return f"hf://{'/'.join(path.split('/')[:2])}/{mmproj}{at}{revision}"
-    if scheme in ("http", "https", "file"):
+    if scheme in ("http", "https", "file", "s3", "pvc"):
         return f"{scheme}://{rest.rpartition('/')[0]}/{mmproj}"
     return mmproj
 

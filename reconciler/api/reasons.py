@@ -55,6 +55,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "Fight": "another program sets the same field again and again",
         "Adopted": "made by another controller, and ours from here on, as it stands",
         "NotOurs": "an object of that name is there and is not this fleet's: never touched",
+        "ClaimMissing": "a claim that it names is not there: its pods could not start",
         "ObjectGoing": "an object of it is being deleted: created again once it is gone",
         "ObjectRefused": "the API server refuses an object of it",
         "NotMeasured": "how fast its model is on these devices is not known",

@@ -36,6 +36,27 @@ class Placement(Spec):
     ] = Field(default_factory=dict)
 
 
+class ServiceCache(Spec):
+    claim_name: Annotated[
+        str | None,
+        Purpose(POD, pods_only=True, affects_speed=False, noted_unstated=False),
+        Field(
+            min_length=1,
+            max_length=253,
+            description="A PersistentVolumeClaim of its namespace in which its pods keep models, in"
+            " place of the pool's cache. Unset: the pool's.",
+        ),
+    ] = None
+    persistence: Annotated[
+        Literal["Cached", "Ephemeral"],
+        Purpose(POD, pods_only=True, affects_speed=False, noted_unstated=False),
+        Field(
+            description="Cached: in the claim, or as its pool says. Ephemeral: each pod fetches its"
+            " own, and loses it when it ends."
+        ),
+    ] = "Cached"
+
+
 class EnvVar(Spec):
     name: Annotated[
         str,

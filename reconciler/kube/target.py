@@ -52,6 +52,7 @@ from reconciler.kube.nearby import agents_nearby
 from reconciler.kube.objects import Manifest, ObjectId
 from reconciler.kube.observed import ClusterObservation, ObservedCluster, PlannedCluster
 from reconciler.kube.render.rendering import ObjectRenderer
+from reconciler.kube.running.absent_claims import absent_claims
 from reconciler.kube.running.instances import Running, explained, instances
 from reconciler.kube.running.pod_reader import PodReader
 from reconciler.kube.running.pod_source import FollowedPods, ListedPods, PodSource
@@ -210,6 +211,7 @@ class ClusterTarget:
             incomplete=wanted.incomplete,
             adopting=frozenset(cluster.adoption.objects),
             not_yet=cluster.adoption.left,
+            lacking=absent_claims(desired, self.name, own, strangers),
         )
         compared = live.changed(dict.fromkeys(given.set_aside))
         planned = plan_objects(

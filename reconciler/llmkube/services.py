@@ -158,17 +158,6 @@ FIELDS: tuple[LlmkubeField, ...] = (
     answered("spec.slo.latencyThreshold", TEXT, _ALERTS),
     # Where its models are
     lost(
-        "spec.modelCache.persistence",
-        one_of("Cached", "Ephemeral"),
-        "the FleetNode decides for its pool: kubernetes.cache",
-        "Cached",
-    ),
-    lost(
-        "spec.modelCache.claimName",
-        TEXT,
-        "the FleetNode decides for its pool: `kubernetes.cache: claim:NAME`",
-    ),
-    lost(
         "spec.skipModelInit",
         BOOLEAN,
         "a model is fetched and verified, unless its format is custom",

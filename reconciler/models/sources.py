@@ -16,6 +16,7 @@ from reconciler.models.hf import SCHEME as HF
 from reconciler.models.https import SCHEME as HTTPS
 from reconciler.models.oci import SCHEME as OCI
 from reconciler.models.pasted import as_source
+from reconciler.models.pvc import SCHEME as PVC
 from reconciler.models.pypi import SCHEME as PYPI
 from reconciler.models.ranged import Pieces
 from reconciler.models.repository import SCHEME as REPOSITORY
@@ -38,6 +39,7 @@ SCHEMES: Mapping[str, Scheme] = MappingProxyType(
         "file": FILE,
         "pypi": PYPI,
         "oci": OCI,
+        "pvc": PVC,
         "": REPOSITORY,
     }
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from reconciler.api.claim_source import on_claim
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.model import Model
@@ -60,6 +61,12 @@ def misfit(service: InferenceService, node: FleetNode, fleet: Fleet) -> tuple[st
                 " read: name a source that can be fetched, or use a node with an agent"
             )
             return "NodeCapability", at, message
+        if node.spec.agent is not None and (claimed := _on_claim(model)):
+            message = (
+                f"Model {model_name} lies on a claim of a cluster ({claimed}), which pods alone"
+                " mount: name a source that can be fetched or a file:// of the node, or use a pool"
+            )
+            return "NodeCapability", at, message
         if model.format not in runtime.formats:
             takes = " or ".join(sorted(runtime.formats))
             message = f"{runtime.name} loads {takes}; Model {model_name} is {model.format}"
@@ -114,6 +121,12 @@ def _of_the_node(model: Model) -> str | None:
     """The first source that only the machine itself can read."""
     sources = (part.spec.source for part, _, _ in model.parts)
     return next((source for source in sources if source.lower().startswith("file://")), None)
+
+
+def _on_claim(model: Model) -> str | None:
+    """The first source that only pods can read."""
+    sources = (part.spec.source for part, _, _ in model.parts)
+    return next((source for source in sources if on_claim(source)), None)
 
 
 def _not_exposable(node: FleetNode, runtime: Runtime) -> str | None:

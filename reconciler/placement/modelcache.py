@@ -56,19 +56,37 @@ def cache_of(node: FleetNode) -> ModelCache:
     return model_cache(node.spec.kubernetes.cache if node.spec.kubernetes else "")
 
 
-def is_shared(node: FleetNode) -> bool:
-    """Whether several pods can mount a claim of the pool at a time, wherever they run."""
+def cache_for(service: InferenceService, node: FleetNode) -> ModelCache:
+    """The cache of a service's pods: the pool's, unless the service names another claim or
+    declines any. Nobody states the mode of its own claim."""
+    stated, pool = service.spec.model_cache, cache_of(node)
+    if stated.persistence == "Ephemeral":
+        return ModelCache()
+    if stated.claim_name is None or stated.claim_name == pool.claim:
+        return pool
+    return ModelCache(claim=stated.claim_name)
+
+
+def is_shared(cache: ModelCache, node: FleetNode) -> bool:
+    """Whether several pods of the pool can mount a claim at a time, wherever they run."""
     pool = node.spec.kubernetes
     spans_nodes = pool is not None and pool.node_name is None and pool.count > 1
-    return cache_of(node).mode == "RWX" or not spans_nodes
+    return cache.mode == "RWX" or not spans_nodes
 
 
 def not_shared(service: InferenceService, node: FleetNode) -> str | None:
     """Why the replicas of a service cannot all mount the cache; None if they can."""
     scaling, pool = service.spec.autoscaling, node.spec.kubernetes
     replicas = service.spec.replicas if scaling is None else scaling.max_replicas
-    if pool is None or replicas < 2 or not cache_of(node).has_claim or is_shared(node):
+    cache = cache_for(service, node)
+    if pool is None or replicas < 2 or not cache.has_claim or is_shared(cache, node):
         return None
+    if cache != cache_of(node):
+        return (
+            f"{replicas} replicas over the {pool.count} nodes of {node.metadata.name} would mount"
+            f" the claim {cache.claim} (modelCache.claimName); if its storage can be shared, write"
+            f" `cache: claim:{cache.claim},RWX` on the FleetNode, or have one replica"
+        )
     return (
         f"{replicas} replicas over the {pool.count} nodes of {node.metadata.name} would mount a"
         f" claim that one node at a time can mount (cache: {pool.cache}); add `,RWX` to it if its"

@@ -56,6 +56,13 @@ def _overruled(thing: Resource) -> Iterator[tuple[str, str]]:
 
         if not is_folder(thing.spec.source):
             yield "spec.files", "the source names one file"
+    if isinstance(thing, Model) and "pvc" in (
+        _scheme(thing.spec.source),
+        _scheme(thing.spec.mmproj),
+    ):
+        for part, _, pinned in thing.parts:
+            if part.spec.sha256 and _scheme(part.spec.source) == "pvc":
+                yield pinned, "pods serve it where it lies on its claim, unverified"
     if isinstance(thing, Model) and thing.spec.mmproj_sha256 and not thing.spec.mmproj:
         yield "spec.mmprojSha256", "there is no mmproj for it"
     if isinstance(thing, FleetNode) and thing.spec.kubernetes is None and thing.spec.cost_per_hour:
@@ -64,6 +71,10 @@ def _overruled(thing: Resource) -> Iterator[tuple[str, str]]:
         memory = thing.spec.memory
         if memory.budget is not None and memory.fraction is not None:
             yield "spec.memory.fraction", "budget is set and takes precedence"
+
+
+def _scheme(source: str | None) -> str:
+    return (source or "").partition("://")[0]
 
 
 def _ignored_by_service(

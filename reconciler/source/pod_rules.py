@@ -8,8 +8,10 @@ from pathlib import PurePosixPath
 from posixpath import normpath
 from typing import TYPE_CHECKING, Any
 
+from reconciler.api.claim_source import on_claim
 from reconciler.api.fleet import FleetPolicy, FleetSpec
 from reconciler.api.inferenceservice import InferenceService
+from reconciler.api.model import Model
 from reconciler.api.pod_parts import OWN_VOLUMES
 from reconciler.api.problem import Finding
 
@@ -30,6 +32,59 @@ def volumes_allowed(declared: DeclaredObjects) -> Iterator[Finding]:
                 if kind not in allowed:
                     where = f"spec.extraVolumes[{i}].{kind}"
                     yield Finding("VolumeRefused", service.ref, where, _refused(kind))
+
+
+def claims_of_models(declared: DeclaredObjects) -> Iterator[Finding]:
+    """Each volume with which a service's pods could write into a claim that has models."""
+    mounting = [s for s in declared.services if any(map(_claim_of, s.spec.extra_volumes))]
+    with_models = _claims_with_models(declared) if mounting else {}
+    for service in mounting:
+        for i, volume in enumerate(service.spec.extra_volumes):
+            name = _claim_of(volume)
+            whose = with_models.get((service.metadata.namespace, name))
+            if whose is None or _is_read_only(service, volume):
+                continue
+            where = f"spec.extraVolumes[{i}].persistentVolumeClaim.claimName"
+            message = (
+                f"claim {name} has the models of {whose}, and these pods could write there;"
+                " write `readOnly: true` beside claimName, or use another claim"
+            )
+            yield Finding("VolumeRefused", service.ref, where, message)
+
+
+def _claims_with_models(declared: DeclaredObjects) -> Mapping[tuple[str, str], str]:
+    """(namespace, claim) -> whose models are there."""
+    whose: dict[tuple[str, str], str] = {}
+    for thing in declared.objects.values():
+        for part, _, _ in thing.parts if type(thing) is Model else ():
+            if place := on_claim(part.spec.source):
+                whose.setdefault((thing.metadata.namespace, place.claim), thing.ref.label)
+    for service in declared.services:
+        if name := service.spec.model_cache.claim_name:
+            whose[service.metadata.namespace, name] = service.ref.label
+    return whose
+
+
+def _claim_of(volume: Mapping[str, Any]) -> str:
+    """The claim that a volume is; empty: it is none."""
+    claim = volume.get("persistentVolumeClaim")
+    return str(claim.get("claimName") or "") if isinstance(claim, dict) else ""
+
+
+def _is_read_only(service: InferenceService, volume: Mapping[str, Any]) -> bool:
+    mounts = [m for m in service.spec.extra_volume_mounts if m["name"] == volume["name"]]
+    return bool(volume["persistentVolumeClaim"].get("readOnly")) or all(
+        mount.get("readOnly") for mount in mounts
+    )
+
+
+def one_cache(thing: Resource) -> Iterator[Finding]:
+    """One names a claim to use, the other declines any."""
+    if type(thing) is InferenceService:
+        cache = thing.spec.model_cache
+        if cache.claim_name and cache.persistence == "Ephemeral":
+            message = "persistence Ephemeral keeps no models; remove it, or claimName"
+            yield Finding("Schema", thing.ref, "spec.modelCache.persistence", message)
 
 
 def volumes_in_place(thing: Resource) -> Iterator[Finding]:

@@ -20,7 +20,13 @@ from reconciler.source.declared import DeclaredObjects
 from reconciler.source.ignored import ignored, without_effect
 from reconciler.source.label_rules import labels
 from reconciler.source.places import field_path
-from reconciler.source.pod_rules import one_budget, volumes_allowed, volumes_in_place
+from reconciler.source.pod_rules import (
+    claims_of_models,
+    one_budget,
+    one_cache,
+    volumes_allowed,
+    volumes_in_place,
+)
 from reconciler.source.suggest import did_you_mean
 from reconciler.source.validators import validator
 
@@ -237,6 +243,16 @@ def in_place(thing: Resource) -> Iterator[Finding]:
         yield Finding("SourceInvalid", thing.ref, "spec.inPlace", message)
 
 
+def on_a_claim(thing: Resource) -> Iterator[Finding]:
+    """What is served there is named before anybody can look into a folder."""
+    if type(thing) is not Model or not thing.spec.source.startswith("pvc://"):
+        return
+    is_named = thing.spec.files and not any(set("*?[") & set(name) for name in thing.spec.files)
+    if thing.spec.source.endswith("/") and thing.format == "gguf" and not is_named:
+        message = "nobody looks into a folder of a claim; name the GGUF file, here or in files"
+        yield Finding("SourceInvalid", thing.ref, "spec.source", message)
+
+
 CHECKS: tuple[Check, ...] = (
     one_fleet,
     required_version,
@@ -249,6 +265,7 @@ CHECKS: tuple[Check, ...] = (
     allowed_hosts,
     mixed_placements,
     volumes_allowed,
+    claims_of_models,
     ignored,
 )
 
@@ -258,7 +275,9 @@ OBJECT_CHECKS: tuple[ObjectCheck, ...] = (
     labels,
     projector,
     in_place,
+    on_a_claim,
     volumes_in_place,
     one_budget,
+    one_cache,
     without_effect,
 )

@@ -246,6 +246,19 @@ def test_many_published_services_at_once_wait_for_their_token() -> None:
     assert len(planned(rest, live, policy=confirmed).changes) == 13
 
 
+def test_nothing_of_a_service_is_touched_whose_claim_is_not_there() -> None:
+    desired = ours(deployment("default", replicas=2))
+    live = [as_applied(m) for m in ours(deployment("default", replicas=1), config_map("default"))]
+    scope = Scope(TARGET, "home", lacking={ref("chat"): "models"})
+
+    plan = planned(desired, live, scope=scope)
+
+    assert plan.changes == ()
+    (blocked,) = plan.blocked
+    assert (blocked.reason, blocked.ref) == ("ClaimMissing", ref("chat"))
+    assert "claim models of namespace default is not there" in blocked.message
+
+
 def test_an_object_of_a_service_that_stays_goes_without_counting() -> None:
     desired = ours(deployment("default", replicas=1))
     live = [as_applied(m) for m in (*desired, *ours(autoscaler("default")))]

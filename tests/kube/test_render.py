@@ -74,6 +74,8 @@ _CHANGES: dict[str, Any] = {
     "extraVolumes": [{"name": "more", "emptyDir": {}}],
     "image": "registry.test/engine:1",
     "imagePullSecrets": [{"name": "registry"}],
+    "modelCache.claimName": "ours",
+    "modelCache.persistence": "Ephemeral",
     "nodeSelector": {"zone": "a"},
     "podAnnotations": {"linkerd.io/inject": "enabled"},
     "podDisruptionBudget": {"minAvailable": 1},
@@ -92,7 +94,10 @@ _CHANGES: dict[str, Any] = {
         {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
     ],
 }
-_NEEDED = {"extraVolumeMounts": {"extraVolumes": _CHANGES["extraVolumes"]}}
+_NEEDED: dict[str, Any] = {
+    "extraVolumeMounts": {"extraVolumes": _CHANGES["extraVolumes"]},
+    "modelCache.persistence": {"modelCache": {"claimName": "ours"}},
+}
 
 
 @pytest.mark.parametrize("path", sorted({*POD_FIELDS, *SCALE_FIELDS}))

@@ -12,21 +12,24 @@ from reconciler.api.fleetnode import FleetNode
 from reconciler.api.meta import HOLD_ANNOTATION, PRUNE_ANNOTATION
 from reconciler.core.observation import Instance
 from reconciler.kube.client.errors import ClusterError
+from reconciler.kube.informer.strangers import Strangers
 from reconciler.kube.objects import INPUTS_ANNOTATION, MANAGER, NEEDS_ANNOTATION, Manifest, id_of
 from reconciler.kube.render.labels import BENCHMARK, COMPONENT_LABEL
+from reconciler.kube.running.absent_claims import absent_claims
 from reconciler.kube.running.claims import shared_unsaid
 from reconciler.kube.running.instances import instances
 from reconciler.kube.running.pod_reader import NO_PODS, PodReader, PodsFound
 from reconciler.kube.running.pod_source import ListedPods
 from reconciler.kube.running.pool_nodes import PoolNodes, selecting_none
 from reconciler.loop.desired import Desired
-from tests.support.builders import GIB, need, workload
+from tests.support.builders import GIB, need, ref, workload
 from tests.support.cluster_views import (
     CLUSTER,
     deployment,
     desired,
     fleet,
     live_service,
+    model,
     pod,
     pool,
     service_ref,
@@ -201,7 +204,13 @@ def test_a_check_of_nodes_by_who_may_not_see_them_says_so(cluster: FewObjects) -
 
 def claim(*modes: str, name: str = "models") -> Manifest:
     metadata = {"name": name, "namespace": "default"}
-    return {"kind": "PersistentVolumeClaim", "metadata": metadata, "spec": {"accessModes": modes}}
+    spec = {"accessModes": modes}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": metadata,
+        "spec": spec,
+    }
 
 
 SHARED = (
@@ -242,6 +251,39 @@ def test_a_claim_that_may_not_be_read_is_not_judged(cluster: FewObjects) -> None
     nodes, workloads = want.fleet.all(FleetNode), want.assignment.workloads
     assert list(shared_unsaid(cluster.api, nodes, workloads)) == []
     assert list(shared_unsaid(cluster.api, nodes, ())) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "cache", "there", "absent"),
+    [
+        ("pvc://models/a.gguf", {}, ["models"], ""),
+        ("pvc://models/a.gguf", {}, ["others"], "models"),
+        ("hf://org/a/a.gguf", {"claimName": "models"}, ["models"], ""),
+        ("hf://org/a/a.gguf", {"claimName": "models"}, [], "models"),
+        ("pvc://models/a.gguf", {"claimName": "others"}, [], "models"),
+        ("hf://org/a/a.gguf", {}, [], ""),
+    ],
+)
+def test_a_claim_that_a_service_names_has_to_be_there(
+    cluster: FewObjects, source: str, cache: dict[str, str], there: list[str], absent: str
+) -> None:
+    cluster.objects = [claim("ReadWriteOnce", name=name) for name in there]
+    want = naming(source, cache)
+
+    found = absent_claims(want, f"cluster/{CLUSTER}", (), Strangers(cluster.api, ()))
+
+    assert found == ({ref("chat"): absent} if absent else {})
+
+
+def naming(source: str, cache: dict[str, str]) -> Desired:
+    return desired(fleet(chat={"modelCache": cache}) | {"model.yaml": model(source=source)})
+
+
+def test_what_may_not_be_read_is_not_absent(cluster: FewObjects) -> None:
+    cluster.status = 403
+    want = naming("pvc://models/a.gguf", {})
+
+    assert absent_claims(want, f"cluster/{CLUSTER}", (), Strangers(cluster.api, ())) == {}
 
 
 WANT = workload("chat", needs=need(3 * GIB))

@@ -93,6 +93,9 @@ def test_the_same_name_is_fine_on_a_node_with_an_agent(name: str) -> None:
         ("claim:models,RWX", 2, {"replicas": 2}, False),
         ("ephemeral", 2, {"replicas": 2}, False),
         ("host:/models", 2, {"replicas": 2}, False),  # each node has its own
+        ("ephemeral", 2, {"replicas": 2, "modelCache": {"claimName": "ours"}}, True),
+        ("claim:ours,RWX", 2, {"replicas": 2, "modelCache": {"claimName": "ours"}}, False),
+        ("claim:ours", 2, {"replicas": 2, "modelCache": {"persistence": "Ephemeral"}}, False),
     ],
 )
 def test_replicas_on_several_nodes_need_a_cache_that_all_can_mount(
@@ -135,6 +138,13 @@ def test_a_runtime_without_an_image_is_held_until_the_fleet_names_one() -> None:
     assert holds(*texts, service(runtime="mlx-lm", image="registry.lan/mlx:1", **ON)) == {}
     images = document("Fleet", "home", {"images": {"mlx-lm": {"cpu": "registry.lan/mlx:1"}}})
     assert holds(*texts, images, service(runtime="mlx-lm", **ON)) == {}
+
+
+def test_a_model_on_a_claim_is_none_for_a_node_with_an_agent() -> None:
+    node, staged = document("FleetNode", "edge", {"agent": {}}), model(source="pvc://llms/a.gguf")
+
+    assert holds(node, staged, service(**ON)) == {"chat": "NodeCapability"}
+    assert holds(pool(), staged, service(**ON)) == {}
 
 
 def test_a_file_of_the_node_is_no_model_for_pods() -> None:

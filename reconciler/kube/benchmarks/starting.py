@@ -19,7 +19,7 @@ from reconciler.kube.render.probes import start_seconds
 from reconciler.kube.render.scheduling import onto_pool
 from reconciler.kube.render.storage import volumes
 from reconciler.kube.render.subject import Subject
-from reconciler.placement.modelcache import ModelCache, cache_of
+from reconciler.placement.modelcache import ModelCache
 
 LONGEST_S = 3600  # an image that cannot be pulled, a service that is never idle
 _FETCH_S = 6 * 3600  # after which a container that fetches gives up
@@ -47,15 +47,15 @@ def starting_pod(
 
 def brought(placed: PlacedService) -> str:
     """What such a pod fetches, for people."""
-    files = distinct_models(Subject.of(placed))
+    subject = Subject.of(placed)
+    files = distinct_models(subject)
     sizes = [file.size_bytes for file in files if file.size_bytes is not None]
     memory = placed.workload.memory
     if len(sizes) == len(files):
         size = f"{show_bytes(sum(sizes))}"
     else:
         size = f"about {show_bytes(memory.weights_bytes)}" if memory else "the model"
-    cache = cache_of(placed.node)
-    is_kept = cache.host is not None or Subject.of(placed).fetches_by_job
+    is_kept = subject.cache.host is not None or subject.fetches_by_job
     return f"{size} unless its cache has it" if is_kept else size
 
 

@@ -62,7 +62,8 @@ class Scope:
     that moved to another target and answer there, so that what is left of them here goes. `stood`:
     where each document was declared when it was applied last. `incomplete`: why no service may go,
     as what is missing may be a mistake. `adopting`: what of another
-    controller's becomes ours; `not_yet`: what does not, and what it waits for."""
+    controller's becomes ours; `not_yet`: what does not, and what it waits for. `lacking`: services
+    that name a claim which is not there."""
 
     target: str
     fleet: str
@@ -72,6 +73,7 @@ class Scope:
     incomplete: str = ""
     adopting: Set[ObjectId] = frozenset()
     not_yet: Mapping[ObjectId, str] = field(default_factory=dict)
+    lacking: Mapping[ObjectRef, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ def _plan(
     standing = _ServiceActions.of(scope, services)
     sources = _ChangeSources(causes, scope.stood, standing.changes)
     changes: list[Change] = []
-    blocked: list[Blocked] = []
+    blocked = [_lacking(scope, ref, claim, sources) for ref, claim in scope.lacking.items()]
     unsettled: set[ObjectId] = set()
     adoption = (scope.adopting, scope.not_yet)
     rules = (scope.fleet, scope.resting, policy.drift_enforced, Same(causes), *adoption)
@@ -241,7 +243,8 @@ class _ServiceActions:
         leaving = {c.ref for c in own if c.action in REMOVALS} - moving
         return cls(
             whole=frozenset(whole),
-            running=frozenset({ref for b in blocked for ref in (b.ref, *b.holds)} | moving),
+            running=frozenset({r for b in blocked for r in (b.ref, *b.holds)} | moving)
+            | scope.lacking.keys(),
             leaving=frozenset(leaving),
             rolls=frozenset(c.ref for c in own if c.impact.restart is Restart.ROLL),
             changes={c.ref: c for c in own if not c.is_shown_only},
@@ -320,6 +323,14 @@ def _not_ours(
         f" {mend}"
     )
     return Blocked(ref, "NotOurs", message, where, scope.target, (ref,))
+
+
+def _lacking(scope: Scope, ref: ObjectRef, claim: str, sources: _ChangeSources) -> Blocked:
+    message = (
+        f"claim {claim} of namespace {ref.namespace} is not there, and its pods could not start:"
+        " what runs stays. Make the claim, or name another one"
+    )
+    return Blocked(ref, "ClaimMissing", message, sources.where(ref), scope.target, (ref,))
 
 
 def _may_go(

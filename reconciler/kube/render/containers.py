@@ -6,7 +6,15 @@ from collections.abc import Collection, Mapping
 from posixpath import normpath
 from typing import Any
 
-from reconciler.kube.render.cache import MODELS, ready_folder, ready_path
+from reconciler.api.claim_source import on_claim
+from reconciler.kube.render.cache import (
+    CLAIMS,
+    MODELS,
+    claim_volume,
+    claims_of_models,
+    ready_folder,
+    ready_path,
+)
 from reconciler.kube.render.config import config_name
 from reconciler.kube.render.probes import COMPANION_PORT, probes
 from reconciler.kube.render.resources import resources
@@ -79,7 +87,11 @@ def companion(subject: Subject) -> dict[str, Any]:
         *(word for model in workload.models for word in ("--name", model.name)),
         *(word for name in _preloads(subject) for word in ("--preload", name)),
         *("--store", MODELS),
-        *(f"--ready={model.name}={ready_path(model)}" for model in workload.models),
+        *(
+            f"--ready={model.name}={ready_path(model)}"
+            for model in workload.models
+            if not on_claim(model.source)
+        ),
     ]
     own = own_program(subject, COMPANION, args)
     return own | {
@@ -164,6 +176,10 @@ def _mounts(subject: Subject) -> list[dict[str, Any]]:
         _MODELS,
         {"name": "workload", "mountPath": WORKLOAD},
         _TMP,
+        *(
+            {"name": claim_volume(claim), "mountPath": f"{CLAIMS}/{claim}", "readOnly": True}
+            for claim in claims_of_models(subject.placed.workload.model_files)
+        ),
     ]
     if config_name(subject):
         mounts += [
@@ -180,6 +196,7 @@ def _mounts(subject: Subject) -> list[dict[str, Any]]:
     }
     linked = {n: by_path[to] for n, to in sorted(command.links.items()) if to in by_path}
     mounts += [_of_models(f"{WORKLOAD}/{name}", folder) for name, folder in linked.items()]
+    mounts += _links_to_claims(subject)
     # the entries of such a folder are links out of it, `../../sha256/...`
     stores = {normpath(f"{WORKLOAD}/{name}/../../{STORED}") for name in linked}
     mounts += [_of_models(path, STORED) for path in sorted(stores)]
@@ -188,6 +205,21 @@ def _mounts(subject: Subject) -> list[dict[str, Any]]:
     stated = subject.placed.service.spec.extra_volume_mounts
     paths = {normpath(each["mountPath"]) for each in stated}
     return [*(each for each in mounts if each["mountPath"] not in paths), *stated]
+
+
+def _links_to_claims(subject: Subject) -> list[dict[str, Any]]:
+    """A folder of a claim at the name by which a command knows its model."""
+    places = {ready_path(m): on_claim(m.source) for m in subject.placed.workload.models}
+    return [
+        {
+            "name": claim_volume(place.claim),
+            "mountPath": f"{WORKLOAD}/{name}",
+            "subPath": place.path.removesuffix("/"),
+            "readOnly": True,
+        }
+        for name, to in sorted(subject.command.links.items())
+        if (place := places.get(to))
+    ]
 
 
 def _of_models(path: str, folder: str) -> dict[str, Any]:

@@ -22,7 +22,6 @@ from reconciler.kube.render.probes import grace_seconds, start_seconds
 from reconciler.kube.render.scheduling import onto_pool, spread
 from reconciler.kube.render.storage import volumes
 from reconciler.kube.render.subject import Subject
-from reconciler.placement.modelcache import is_shared
 
 _DOWNLOAD_S = 3600  # what a download may take before the rollout is reported as stuck
 _OLD_GENERATIONS = 3
@@ -85,7 +84,7 @@ def _replicas(subject: Subject) -> dict[str, int]:
 def _strategy(subject: Subject) -> dict[str, Any]:
     """The old pod goes first if it holds what the new one needs: a device, the memory of its node,
     or a claim that only one node can mount."""
-    holds_claim = subject.claim is not None and not is_shared(subject.placed.node)
+    holds_claim = subject.claim is not None and not subject.fetches_by_job
     if subject.placed.workload.is_recreated or holds_claim:
         return {"type": "Recreate"}
     return {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from reconciler.api.claim_source import on_claim
 from reconciler.api.model import declared_name
 from reconciler.fleet.model_file import ModelFile
 from reconciler.kube.render.cache import MODELS, ready_path
@@ -15,16 +16,17 @@ from reconciler.kube.render.subject import Subject
 def models_first(subject: Subject) -> list[dict[str, Any]]:
     """Wait for the Jobs, or fetch: one container per model, so that each has only its own
     secret."""
-    if subject.fetches_by_job:
-        return [wait(subject)]
     models = distinct_models(subject)
+    if subject.fetches_by_job:
+        return [wait(subject)] if models else []
     return [fetch(subject, m, f"fetch-{i}" if i else "fetch") for i, m in enumerate(models)]
 
 
 def distinct_models(subject: Subject) -> tuple[ModelFile, ...]:
     """The models and projectors to fetch, by name; two names for the same bytes are fetched
     once."""
-    files = sorted(subject.placed.workload.model_files, key=_by_name)
+    fetched = (m for m in subject.placed.workload.model_files if not on_claim(m.source))
+    files = sorted(fetched, key=_by_name)
     by_path = {ready_path(m): m for m in files}
     return tuple(by_path.values())
 

@@ -10,7 +10,7 @@ from reconciler.kube.render.cache import ready_path
 from reconciler.kube.render.placed import PlacedService
 from reconciler.kube.render.quantity import cores
 from reconciler.placement.images import built_for, image_for, own_image, program_of
-from reconciler.placement.modelcache import ModelCache, cache_of, is_shared
+from reconciler.placement.modelcache import ModelCache, cache_for, is_shared
 from reconciler.placement.names import object_name, with_suffix
 from reconciler.placement.pods import DEFAULT_PORT
 from reconciler.runtimes import RUNTIMES
@@ -52,7 +52,7 @@ class Subject:
             image=image,
             accelerator=built_for(accelerator, models),
             own_image=own_image(placed.policy),
-            cache=cache_of(placed.node),
+            cache=cache_for(placed.service, placed.node),
         )
 
     @property
@@ -70,7 +70,7 @@ class Subject:
     def fetches_by_job(self) -> bool:
         """Whether a Job can fill the cache while the pods wait for it. Where only one node at a
         time can mount it, the pod that has it must fetch: a Job elsewhere would wait for ever."""
-        return self.claim is not None and is_shared(self.placed.node)
+        return self.claim is not None and is_shared(self.cache, self.placed.node)
 
 
 def _command(placed: PlacedService, port: int) -> Command:

@@ -28,7 +28,7 @@ def shared_unsaid(
         namespaces.setdefault(workload.node, set()).add(workload.ref.namespace)
     for node in nodes:
         name = cache_of(node).claim
-        if name is None or is_shared(node) or cluster_of(node) != api.name:
+        if name is None or is_shared(cache_of(node), node) or cluster_of(node) != api.name:
             continue
         for namespace in sorted(namespaces.get(node.metadata.name, ())):
             if _MANY in _modes(api, namespace, name):
