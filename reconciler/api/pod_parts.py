@@ -2,18 +2,16 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, WithJsonSchema
 
-from reconciler.api.field import POD, SCALE, Purpose
+from reconciler.api.field import POD, Purpose
 from reconciler.api.meta import Name, Spec
+from reconciler.api.traffic import STATED_SCALE, KubernetesPart, TrafficFields
 
 # Left out of what a pod is made of where it is not stated: older digests stay as they are.
 STATED_POD = Purpose(POD, pods_only=True, noted_unstated=False)
-STATED_SCALE = Purpose(SCALE, pods_only=True, noted_unstated=False)
-
-KubernetesPart = dict[str, Any]  # checked by the API server, by a dry run before the plan
 
 # The parts that are read here, beside being handed on, have the shape that is read.
 _ANY = {"type": "object", "additionalProperties": True}
@@ -168,7 +166,7 @@ class ProbeOverrides(Spec):
     ] = None
 
 
-class PodFields(Spec):
+class PodFields(TrafficFields):
     """The fields of a service that pods alone have."""
 
     node_selector: Annotated[

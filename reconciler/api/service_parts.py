@@ -8,8 +8,7 @@ from reconciler.api.field import ELSEWHERE, LIFECYCLE, ONLY_STATED, POD, SCALE, 
 from reconciler.api.fleetnode import Fraction
 from reconciler.api.meta import Name, Spec
 from reconciler.api.quantity import Bytes, Duration
-
-Port = Annotated[int, Field(ge=1, le=65535)]
+from reconciler.api.traffic import Keda, Port
 
 
 def _whole(amount: float | str) -> int | float | str:
@@ -156,7 +155,9 @@ class Metric(Spec):
 
 
 class Autoscaling(Spec):
-    min_replicas: Annotated[int, Field(ge=1, description="Pods that there are at least.")] = 1
+    min_replicas: Annotated[
+        int, Field(ge=0, description="Pods that there are at least. 0: with keda alone.")
+    ] = 1
     max_replicas: Annotated[int, Field(ge=1, description="Pods that there are at most.")] = 1
     metrics: Annotated[
         tuple[Metric, ...],
@@ -165,6 +166,14 @@ class Autoscaling(Spec):
             " runtime counts them, else the processor's load."
         ),
     ] = ()
+    keda: Annotated[
+        Keda | None,
+        Field(
+            description="Scaled by KEDA's ScaledObject, where the cluster has it, in place of a"
+            " HorizontalPodAutoscaler. Metrics of pods are read at the service itself, without an"
+            " adapter."
+        ),
+    ] = None
 
 
 class Benchmark(Spec):

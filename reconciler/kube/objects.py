@@ -53,7 +53,8 @@ class OwnedKind:
     """One kind of object that we write.
 
     `stage` orders writes: lower ones first, removals in reverse; a stage never waits for readiness.
-    `guarded`: removing such an object loses data, so it needs confirmation.
+    `guarded`: removing such an object loses data, so it needs confirmation. `project`: who makes
+    the kind, where a cluster need not have it: without it a service goes without the object.
     """
 
     group: str
@@ -63,6 +64,7 @@ class OwnedKind:
     stage: int
     namespaced: bool = True
     guarded: bool = False
+    project: str = ""
 
     @property
     def api_version(self) -> str:
@@ -89,11 +91,17 @@ _ROWS = (
     OwnedKind("apps", "v1", "Deployment", "deployments", 3),
     OwnedKind("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", 4),
     OwnedKind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", 4),
+    OwnedKind("keda.sh", "v1alpha1", "ScaledObject", "scaledobjects", 4, project="KEDA"),
+    OwnedKind("inference.networking.k8s.io", "v1", "InferencePool", "inferencepools", 4,
+              project="the Inference Extension of the Gateway API"),
+    OwnedKind("gateway.networking.k8s.io", "v1", "HTTPRoute", "httproutes", 5,
+              project="the Gateway API"),
 )  # fmt: skip
 OWNED_KINDS: Mapping[tuple[str, str], OwnedKind] = MappingProxyType(
     {(row.group, row.kind): row for row in _ROWS}
 )
 """(group, kind) -> its row: every kind of object that a fleet may have in a cluster."""
+AUTOSCALERS = frozenset({"HorizontalPodAutoscaler", "ScaledObject"})
 
 
 def id_of(manifest: Manifest) -> ObjectId:

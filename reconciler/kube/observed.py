@@ -29,7 +29,8 @@ from reconciler.kube.running.pod_reader import NO_PODS, PodsFound
 class ObservedCluster:
     """A cluster that answered. `began`: when looking did, monotonic; `pods` are those of services
     that are not ready, or leave; `contribute` is how each contributor of objects does, with what it
-    observed; `strangers` reads what others have there, of which `adoption` becomes ours."""
+    observed; `strangers` reads what others have there, of which `adoption` becomes ours.
+    `left_out` are objects that the cluster has no kind for, each with its service."""
 
     began: float
     snapshot: Snapshot
@@ -38,6 +39,7 @@ class ObservedCluster:
     contribute: tuple[Contribute, ...] = ()
     strangers: Strangers
     adoption: Adoptable = field(default_factory=Adoptable)
+    left_out: Mapping[ObjectId, ObjectRef] = field(default_factory=dict)
 
     @property
     def documents(self) -> ObjectSet:

@@ -48,6 +48,7 @@ from reconciler.kube.inventory import (
     sources_of,
     write_parent,
 )
+from reconciler.kube.left_out import left_out_note
 from reconciler.kube.nearby import agents_nearby
 from reconciler.kube.objects import Manifest, ObjectId
 from reconciler.kube.observed import ClusterObservation, ObservedCluster, PlannedCluster
@@ -125,6 +126,7 @@ class ClusterTarget:
         wanted = self._renderer.wanted(desired)
         try:
             seen = self._observer(wanted.fleet)
+            wanted = wanted.where(seen.lacking)
             strangers = Strangers(self.api, seen.objects, self._absent)
             adoption = adoptable(self.api, wanted, seen, strangers)
             seen = replace(seen, objects=with_adopted(seen.objects, adoption))
@@ -154,7 +156,8 @@ class ClusterTarget:
             seen_at=self._seen_at,
             message=nearby.not_installed
             or self._pool_nodes.lacking(meant[ref] for ref in staying)
-            or otherwise_applied(defaults_of(seen.parent), desired.fleet),
+            or otherwise_applied(defaults_of(seen.parent), desired.fleet)
+            or left_out_note(wanted.left_out),
             renders=wanted.renders,
             incomplete=wanted.incomplete,
             revision=RevisionState(applied=revision_of(seen.parent), held=hold_reason),
@@ -169,6 +172,7 @@ class ClusterTarget:
             contribute=tuple(contribute),
             strangers=strangers,
             adoption=adoption,
+            left_out=wanted.left_out,
         )
         running = explained(instances_here, seen.objects, pods.troubled, self._running)
         return ClusterObservation(state, running, cluster)
@@ -184,7 +188,8 @@ class ClusterTarget:
     ) -> PlannedCluster:
         """What the objects need for what was planned for the `services`. `arrived`: services that
         moved away and answer where they are now. Raises ClusterError."""
-        wanted, own = self._renderer.wanted(desired), cluster.snapshot.objects
+        own = cluster.snapshot.objects
+        wanted = self._renderer.wanted(desired).where(cluster.snapshot.lacking)
         strangers, self._absent = cluster.strangers, frozenset()
         at = ClusterPlanning(
             target=self.name,

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from reconciler.api.inferenceservice import InferenceService, InferenceServiceSpec
 from reconciler.api.model_settings import ModelSettings
+from reconciler.api.service_parts import Autoscaling
 from reconciler.runtimes.fields import (
     DEFAULTS,
     ENTRY_FIELDS,
@@ -125,14 +126,26 @@ _PARTS: Mapping[str, Callable[[InferenceServiceSpec], dict[str, Any]]] = {
     "imagePullSecrets": lambda spec: {
         "imagePullSecrets": [secret.name for secret in spec.image_pull_secrets]
     },
-    "autoscaling": lambda spec: {
-        "autoscaling": spec.autoscaling and spec.autoscaling.model_dump(mode="json", by_alias=True)
+    "autoscaling": lambda spec: {"autoscaling": spec.autoscaling and _scaling(spec.autoscaling)},
+    "httpRoute": lambda spec: {"httpRoute": spec.http_route and _dumped(spec.http_route)},
+    "inferencePool": lambda spec: {
+        "inferencePool": spec.inference_pool and _dumped(spec.inference_pool)
     },
     "probeOverrides": lambda spec: {
         "probeOverrides": spec.probe_overrides.model_dump(mode="json", exclude_none=True)
     },
 }
 _WITH_PARTS = frozenset(_PARTS)
+
+
+def _dumped(part: BaseModel) -> dict[str, Any]:
+    return part.model_dump(mode="json", by_alias=True)
+
+
+def _scaling(part: Autoscaling) -> dict[str, Any]:
+    """Without what came later and is not stated, as `_stated` has it for whole fields."""
+    dumped = _dumped(part)
+    return dumped if part.keda else {k: v for k, v in dumped.items() if k != "keda"}
 
 
 def _plain(spec: InferenceServiceSpec, paths: tuple[str, ...]) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from reconciler.source.pod_rules import (
     volumes_in_place,
 )
 from reconciler.source.suggest import did_you_mean
+from reconciler.source.traffic_rules import backends, woken_from_none
 from reconciler.source.validators import validator
 
 if TYPE_CHECKING:
@@ -266,6 +267,7 @@ CHECKS: tuple[Check, ...] = (
     mixed_placements,
     volumes_allowed,
     claims_of_models,
+    backends,
     ignored,
 )
 
@@ -279,5 +281,6 @@ OBJECT_CHECKS: tuple[ObjectCheck, ...] = (
     volumes_in_place,
     one_budget,
     one_cache,
+    woken_from_none,
     without_effect,
 )

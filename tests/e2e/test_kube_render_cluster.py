@@ -16,6 +16,7 @@ from reconciler.kube.yaml_text import dump_all
 from tests.support.cluster import Cluster
 from tests.support.kube_schemas import write_schemas
 from tests.support.manifests import rendered
+from tests.support.other_crds import install_others
 from tests.support.wait import wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.e2e]
@@ -35,6 +36,7 @@ def test_the_api_server_takes_every_object_and_answers_it_as_it_was_written(
     cluster: Cluster, case: Path
 ) -> None:
     made = _in_namespace(cluster, case, "as-written")
+    install_others(cluster, {manifest["kind"] for manifest in made})
 
     cluster.kubectl(*SERVER_SIDE, "-f", "-", text=dump_all(made))
 
@@ -53,6 +55,7 @@ def test_its_pods_are_scheduled_and_get_ready(
     cluster: Cluster, nodes_with_devices: None, case: Path
 ) -> None:
     made = _in_namespace(cluster, case, "ready")
+    install_others(cluster, {manifest["kind"] for manifest in made})
     (deployment,) = [m for m in made if m["kind"] == "Deployment"]
     where = (
         "-n",

@@ -453,13 +453,22 @@ def test_a_kind_that_is_no_longer_served_is_unknown_and_not_empty(
         assert _names(mirror) == {"w"}
 
 
+@pytest.mark.parametrize(
+    ("widgets", "away"),
+    [
+        (WIDGETS, Freshness.LOST),
+        (replace(WIDGETS, project="another project"), Freshness.ABSENT),  # which may go
+    ],
+    ids=["ours", "theirs"],
+)
 def test_a_kind_that_is_reinstalled_is_followed_again(
-    place: Place, crd: Callable[[], None]
+    place: Place, crd: Callable[[], None], widgets: OwnedKind, away: Freshness
 ) -> None:
     crd()
-    with mirrored(place.api, place, WIDGETS) as mirror:
+    with mirrored(place.api, place, widgets) as mirror:
         _uninstall(place.api)
-        wait_for(lambda: mirror.freshness[WIDGETS] is Freshness.LOST)
+        wait_for(lambda: mirror.freshness[widgets] is away)
+        assert mirror.is_fresh == (away is Freshness.ABSENT)
 
         crd()
         place.put_widget("new")

@@ -11,6 +11,7 @@ from tests.support.cluster import Cluster
 from tests.support.cluster_wipe import WIPED, Wiper, kind_of
 from tests.support.crds import small
 from tests.support.installed import install
+from tests.support.other_crds import install_others
 
 pytestmark = [pytest.mark.cluster, pytest.mark.e2e]
 
@@ -34,6 +35,13 @@ _MADE: dict[tuple[str, str], dict[str, Any]] = {
     ("policy/v1", "PodDisruptionBudget"): {"spec": {"minAvailable": 0, "selector": _LABELS}},
     ("coordination.k8s.io/v1", "Lease"): {},
     ("discovery.k8s.io/v1", "EndpointSlice"): {"addressType": "IPv4", "endpoints": []},
+    ("gateway.networking.k8s.io/v1", "HTTPRoute"): {"spec": {"hostnames": []}},
+    ("inference.networking.k8s.io/v1", "InferencePool"): {
+        "spec": {"selector": _LABELS, "targetPorts": [{"number": 80}]}
+    },
+    ("keda.sh/v1alpha1", "ScaledObject"): {
+        "spec": {"scaleTargetRef": _SCALED, "triggers": [{"type": "cpu", "metadata": {}}]}
+    },
     ("v1", "Endpoints"): {},
     ("v1", "Service"): {"spec": {"ports": [{"port": 80}]}},
     ("v1", "ConfigMap"): {},
@@ -48,6 +56,7 @@ def test_of_every_kind_that_a_test_makes_nothing_is_left(bare_cluster: Cluster) 
     within, other = (cluster.namespace(f"wiped-{secrets.token_hex(4)}") for _ in range(2))
     lists = Wiper(cluster.etcd_port, cluster.api_port, cluster.ca, cluster.token)
     install(cluster)
+    install_others(cluster)
     cluster.apply(*small("chat"), *(_object(*of, within, more) for of, more in _MADE.items()))
     cluster.apply(_object("networking.k8s.io/v1", "NetworkPolicy", other, _POLICY))
     cluster.wait("--for=create", "-n", within, "pod", "-l", "app=left")

@@ -102,6 +102,7 @@ def test_every_case_that_is_a_fleet_is_asked_about() -> None:
         "llmkube",
         "machines",
         "memory",
+        "other-crds",
         "process",
         "seeds",
         "suite",

@@ -39,8 +39,14 @@ _CLUSTER_WIDE = (
 )
 _KINDS = ("inferenceservices", "models", "fleetnodes", "fleets")
 _OURS = tuple(f"/apis/{_GROUP}/v1alpha1/{plural}" for plural in _KINDS)
+_OTHERS = (  # kinds of other projects that tests install
+    "/apis/keda.sh/v1alpha1/scaledobjects",
+    "/apis/gateway.networking.k8s.io/v1/httproutes",
+    "/apis/inference.networking.k8s.io/v1/inferencepools",
+)
+_DEFINED = {path: f"{path.split('/')[-1]}.{path.split('/')[2]}" for path in (*_OURS, *_OTHERS)}
 _NAMESPACED = (
-    *_OURS,
+    *_DEFINED,
     *(f"/apis/apps/v1/{p}" for p in ("deployments", "replicasets", "statefulsets", "daemonsets")),
     "/apis/batch/v1/jobs",
     "/apis/autoscaling/v2/horizontalpodautoscalers",
@@ -66,7 +72,7 @@ _KEYS = {
     _CRDS: "apiextensions.k8s.io/customresourcedefinitions",
     "/api/v1/services": "services/specs",
     "/api/v1/endpoints": "services/endpoints",
-    **{f"/apis/{_GROUP}/v1alpha1/{plural}": f"{_GROUP}/{plural}" for plural in _KINDS},
+    **{path: f"{path.split('/')[2]}/{path.split('/')[-1]}" for path in _DEFINED},
 }
 _REGISTRY = "/registry/"
 _PREFIXES = {  # by where a kind is listed
@@ -171,8 +177,8 @@ class Wiper:
 
     def _is_gone_kind_served(self) -> bool:
         """A definition that is gone is served for a moment more."""
-        gone = (plural for plural in _KINDS if f"{_CRDS}/{plural}.{_GROUP}" not in self.kept)
-        return any(self._call("GET", f"/apis/{_GROUP}/v1alpha1/{plural}") for plural in gone)
+        gone = (path for path, name in _DEFINED.items() if f"{_CRDS}/{name}" not in self.kept)
+        return any(self._call("GET", path) for path in gone)
 
     def _keys(self) -> dict[str, int]:
         """Each key in etcd, with the revision that wrote it."""
@@ -236,7 +242,7 @@ def _kinds_of(keys: Iterable[str]) -> list[str]:
     """Those of some keys; with a definition its objects, although there are none: one whose
     objects nobody ever asked for takes a server up to two minutes to end."""
     found = [k for k, prefix in _PREFIXES.items() if any(key.startswith(prefix) for key in keys)]
-    objects = [kind for kind in _OURS if _CRDS in found and kind not in found]
+    objects = [kind for kind in _DEFINED if _CRDS in found and kind not in found]
     return [*found, *objects]
 
 
@@ -255,7 +261,8 @@ def _is_made(path: str, item: Mapping[str, Any]) -> bool:
     """By a test, and not by the cluster itself."""
     metadata = item["metadata"]
     if path.startswith(_CRDS):
-        return bool(metadata["name"].endswith(f".{_GROUP}"))
+        name: str = metadata["name"]
+        return name.endswith(f".{_GROUP}") or name in _DEFINED.values()
     if path.startswith(_ADMISSION):
         return True
     if "namespace" not in metadata and not path.startswith(f"/apis/{_GROUP}"):

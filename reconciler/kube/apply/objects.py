@@ -24,7 +24,7 @@ from reconciler.kube.client.api import ApiServer
 from reconciler.kube.client.errors import Faltered, Unreachable
 from reconciler.kube.client.pace import Pace
 from reconciler.kube.diff.private import scrubbed
-from reconciler.kube.objects import Manifest, ObjectId, kind_of
+from reconciler.kube.objects import AUTOSCALERS, Manifest, ObjectId, kind_of
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ def _turn(change: Change) -> tuple[int, int, ObjectId]:
     stage = kind_of(oid).stage
     if change.action is not Action.DELETE:
         return (1, stage, oid)
-    return (0, 0, oid) if oid.kind == "HorizontalPodAutoscaler" else (2, -stage, oid)
+    return (0, 0, oid) if oid.kind in AUTOSCALERS else (2, -stage, oid)
 
 
 @dataclass(slots=True)

@@ -43,13 +43,15 @@ KINDS = tuple(row for row in OWNED_KINDS.values() if row.namespaced or row.group
 class Snapshot:
     """One look: the objects that carry the fleet's labels, and the parent of its set. `missing` are
     kinds of our own that are not installed; `documents` objects of these that others applied, where
-    they are the fleet; `slices` the EndpointSlices of its Services, by any controller."""
+    they are the fleet; `slices` the EndpointSlices of its Services, by any controller. `lacking`
+    are other projects' kinds that are not installed, as (group, kind)."""
 
     objects: ObjectSet
     parent: Manifest | None
     missing: tuple[str, ...] = ()
     documents: Mapping[ObjectId, Manifest] = field(default_factory=dict)
     slices: Mapping[ObjectId, Manifest] = field(default_factory=dict)
+    lacking: frozenset[tuple[str, str]] = frozenset()
 
 
 Documents = Callable[[], Mapping[ObjectId, Manifest] | None]
@@ -71,7 +73,7 @@ class ListingObserver:
         self._others = others
 
     def __call__(self, fleet: str) -> Snapshot:
-        missing: list[str] = []
+        absent: list[OwnedKind] = []
         pace = Pace(READERS, FIRST_S)
 
         def listed(kind: OwnedKind) -> list[Manifest]:
@@ -80,8 +82,7 @@ class ListingObserver:
                 manifests = pace.run(lambda: self._api.list(kind, selector=chosen))
                 return list(manifests.items)
             except NotFound:
-                if kind.group == GROUP:
-                    missing.append(kind.kind)
+                absent.append(kind)
                 return []
 
         with ThreadPoolExecutor(READERS, "look") as pool:
@@ -90,7 +91,8 @@ class ListingObserver:
             objects = ObjectSet({id_of(manifest): manifest for manifest in manifests})
             ours = _of(objects, fleet, Memo())
             others = {oid: o for oid, o in objects.items() if oid.group == GROUP}
-            return Snapshot(ours, parent.result(), tuple(sorted(missing)), others, _slices(objects))
+            given = (_own(absent), others, _slices(objects), _others(absent))
+            return Snapshot(ours, parent.result(), *given)
 
     def close(self) -> None:
         """Nothing is open."""
@@ -123,12 +125,12 @@ class WatchingObserver:
         objects = self._first(cache)
         if objects is None or not cache.is_fresh:
             raise _why(cache, self._api.name)
-        absent = [k.kind for k, f in cache.freshness.items() if f is Freshness.ABSENT]
-        missing = [kind.kind for kind in KINDS if kind.group == GROUP and kind.kind in absent]
+        absent = [kind for kind, f in cache.freshness.items() if f is Freshness.ABSENT]
         if self._noted is not None:
             objects = self._noted.with_notes(objects)
         ours, parent = _of(objects, fleet, self._members), objects.get(parent_id(fleet))
-        return Snapshot(ours, parent, tuple(sorted(missing)), self._documents(), _slices(objects))
+        given = (_own(absent), self._documents(), _slices(objects), _others(absent))
+        return Snapshot(ours, parent, *given)
 
     def close(self) -> None:
         if self._cache is not None:
@@ -183,6 +185,14 @@ def _of(objects: ObjectSet, fleet: str, known: Memo[ObjectId, bool]) -> ObjectSe
         for oid in objects
         if known.find(oid, (fleet, objects.declared(oid)), partial(is_member, oid))
     )
+
+
+def _own(absent: Iterable[OwnedKind]) -> tuple[str, ...]:
+    return tuple(sorted(kind.kind for kind in absent if kind.group == GROUP))
+
+
+def _others(absent: Iterable[OwnedKind]) -> frozenset[tuple[str, str]]:
+    return frozenset((kind.group, kind.kind) for kind in absent if kind.project)
 
 
 def _slices(objects: ObjectSet) -> ObjectSet:

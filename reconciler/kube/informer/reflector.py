@@ -44,7 +44,8 @@ class Freshness(StrEnum):
     LISTING = "Listing"  # nothing known yet
     FRESH = "Fresh"  # as the cluster has it, but for what is on its way
     STALE = "Stale"  # as it was: no answer, or no right to look
-    ABSENT = "Absent"  # the kind was not installed when it was first looked for: there are none
+    # The kind was not installed when it was first looked for, or is another project's: none there
+    ABSENT = "Absent"
     LOST = "Lost"  # the kind was there and is not any more: as it was; what is now is not known
 
 
@@ -231,10 +232,14 @@ class Reflector:
                 self._news()
 
     def _not_served(self, error: NotFound) -> float:
+        """Another project may go at any time, and its objects with its kinds."""
         self._version = None
-        if self._was_served:
+        if self._was_served and not self.kind.project:
             self._now(Freshness.LOST, error)
         else:
+            with self._lock:
+                self._objects = {}
+            self._versions = {}
             self._now(Freshness.ABSENT, None)
         return self._view.look_again_s * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
 

@@ -16,6 +16,7 @@ from reconciler.kube.render.placed import PlacedService
 from reconciler.kube.render.service import service
 from reconciler.kube.render.storage import claims
 from reconciler.kube.render.subject import Subject
+from reconciler.kube.render.traffic import pools, routes
 
 
 def render(placed: PlacedService) -> tuple[Manifest, ...]:
@@ -29,6 +30,8 @@ def render(placed: PlacedService) -> tuple[Manifest, ...]:
         deployment(subject),
         *autoscalers(subject),
         *disruption_budgets(subject),
+        *routes(subject),
+        *pools(subject),
     )
     return tuple(sorted(made, key=_order))
 

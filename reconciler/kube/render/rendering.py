@@ -3,8 +3,8 @@ same."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from reconciler.kube.objects import (
     ObjectId,
     document_id,
     id_of,
+    kind_of,
     service_of,
 )
 from reconciler.kube.render import render
@@ -34,7 +35,8 @@ class DesiredObjects:
     """`documents` are the fleet's own, `services` the objects of the services with pods, `names`
     the Services of what runs on agent nodes. `renders` are the digests of pods as this version
     makes them, by service; `placed` the services with pods; `incomplete` is why what is missing may
-    be a mistake; empty: it is meant to be gone."""
+    be a mistake; empty: it is meant to be gone. `optional` are objects, each with its
+    service, of which a cluster need not have the kind, `left_out` those that it has none for."""
 
     fleet: str
     documents: ObjectSet
@@ -43,6 +45,15 @@ class DesiredObjects:
     renders: Mapping[ObjectRef, str]
     placed: tuple[PlacedService, ...]
     incomplete: str
+    optional: Mapping[ObjectId, ObjectRef] = field(default_factory=dict)
+    left_out: Mapping[ObjectId, ObjectRef] = field(default_factory=dict)
+
+    def where(self, lacking: Collection[tuple[str, str]]) -> DesiredObjects:
+        """What of it a cluster can have that lacks these kinds, as (group, kind)."""
+        out = {oid: r for oid, r in self.optional.items() if (oid.group, oid.kind) in lacking}
+        if not out:
+            return self
+        return replace(self, services=self.services.changed(dict.fromkeys(out)), left_out=out)
 
     @property
     def objects(self) -> ObjectSet:
@@ -55,6 +66,7 @@ class _Rendered:
 
     objects: Mapping[ObjectId, Packed]
     digest: str  # of its pods; empty: it has none
+    optional: Mapping[ObjectId, ObjectRef]
 
 
 @dataclass(slots=True)
@@ -80,10 +92,12 @@ class ObjectRenderer:
         documents = {document_id(thing.ref): self._document(desired, thing) for thing in things}
         self._documents.keep({thing.ref for thing in things})
         objects: dict[ObjectId, Packed] = {}
+        optional: dict[ObjectId, ObjectRef] = {}
         renders: dict[ObjectRef, str] = {}
         for placed_service in here:
             rendered = self._render(fleet, placed_service)
             objects |= rendered.objects
+            optional |= rendered.optional
             renders |= {placed_service.workload.ref: rendered.digest} if rendered.digest else {}
         refs = {placed_service.workload.ref for placed_service in here}
         self._rendered.keep(refs)
@@ -98,6 +112,7 @@ class ObjectRenderer:
             renders=renders,
             placed=here,
             incomplete=_incomplete(desired, self.cluster) if self.owns_documents else "",
+            optional=optional,
         )
         self._last = (desired, wanted)
         return wanted
@@ -120,7 +135,9 @@ class ObjectRenderer:
         def rendered() -> _Rendered:
             made = render(service)
             objects = {id_of(child): self._packed(fleet, child) for child in made}
-            return _Rendered(objects, _digest_of(made))
+            ref = service.workload.ref
+            optional = {oid: ref for oid in objects if kind_of(oid).project}
+            return _Rendered(objects, _digest_of(made), optional)
 
         documents = (service.service, service.node, *service.models.values())
         given = (fleet, service.policy, service.repository, service.workload, *map(Same, documents))

@@ -22,6 +22,7 @@ from reconciler.kube.endpoints.heartbeats import AgentHeartbeat
 from reconciler.kube.endpoints.node_slices import published_nodes
 from reconciler.kube.event_note import EventNote
 from reconciler.kube.inventory import revision_of
+from reconciler.kube.left_out import left_out_by_service
 from reconciler.kube.objects import Manifest, ObjectId, ref_of
 from reconciler.kube.observed import observed_clusters, planned_clusters
 from reconciler.kube.status.attempts import Attempts
@@ -121,6 +122,7 @@ class ClusterStatusWriter:
             pods=state.pods.troubled,
             leases=_leases(desired, cluster, state.nearby.heartbeats),
             failed=_failures(planned.outcomes, cluster),
+            left_out=left_out_by_service(state.left_out),
             generations=_generations(desired, cluster),
         )
         return view, _Documents(state.documents, self.statuses.current), state.snapshot.parent

@@ -22,6 +22,7 @@ from reconciler.kube.objects import Manifest
 from reconciler.kube.running.readiness import Progress, conditions_of
 from reconciler.kube.status.conditions import (
     DRIFTED,
+    KINDS_INSTALLED,
     MEMORY_FITS,
     MODELS_READY,
     OWN_REASONS,
@@ -186,6 +187,8 @@ def _conditions(
     yield _memory_fits(view, ref)
     yield _models_ready(places)
     yield _drifted(view, ref)
+    if without := view.left_out.get(ref):
+        yield Condition(KINDS_INSTALLED, "False", "NotInstalled", without)
 
 
 def _ready(view: ClusterView, ref: ObjectRef, places: tuple[PlacementStatus, ...]) -> Condition:

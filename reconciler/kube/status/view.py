@@ -27,9 +27,10 @@ _NOTHING: Mapping[Any, Any] = MappingProxyType({})
 class ClusterView:
     """One cluster after a pass. `objects` are the live ones that are the fleet's, the fleet's own
     documents among them; `pods` those of services that are not ready; `leases` how each agent's
-    heartbeat is, by node; `failed` why an object of a service was not applied; `generations`
-    the generation of each document that the revision was made from, where it was made from this
-    cluster (None: from git, then what was looked at is the live one).
+    heartbeat is, by node; `failed` why an object of a service was not applied,
+    `left_out` why one is not there; `generations` the generation of each document that the revision
+    was made from, where it was made from this cluster (None: from git, then what was looked at is
+    the live one).
     """
 
     cluster: str
@@ -40,6 +41,7 @@ class ClusterView:
     pods: Mapping[ObjectRef, tuple[Manifest, ...]] = field(default_factory=lambda: _NOTHING)
     leases: Mapping[str, LeaseState] = field(default_factory=lambda: _NOTHING)
     failed: Mapping[ObjectRef, str] = field(default_factory=lambda: _NOTHING)
+    left_out: Mapping[ObjectRef, str] = field(default_factory=lambda: _NOTHING)
     generations: Mapping[ObjectRef, int] | None = None
 
     def workloads_of(self, ref: ObjectRef) -> tuple[Workload, ...]:
@@ -86,6 +88,7 @@ class ClusterView:
             self.blocked(ref),
             self.overridden(ref),
             self.failed.get(ref),
+            self.left_out.get(ref),
         )
 
     def blocked(self, ref: ObjectRef) -> Blocked | None:
