@@ -101,7 +101,8 @@ class ModelSpec(Spec):
             max_length=4096,
             description="Where its files come from: hf://org/repo/file@revision or hf://org/repo@revision,"
             " https://host/file.gguf, file:///path, oci://registry/repo:tag, pypi://name==version,"
-            " pvc://claim/path in a cluster, or a path in the repository. A folder ends with /.",
+            " s3://bucket/key, pvc://claim/path in a cluster, or a path in the repository. A folder"
+            " ends with /.",
         ),
     ]
     sha256: Annotated[

@@ -58,7 +58,7 @@ def get(
     if access is not None and access.is_own:
         stated |= {urlsplit(access.origin).hostname or ""}
     for _ in range(_MAX_REDIRECTS + 1):
-        sent = dict(headers) | _login(url, access)
+        sent = {**headers, **_login(url, access)}
         with _translated(url), _request(url, sent, stated, context, cancelled, clock) as response:
             if response.status not in _REDIRECTS:
                 yield response
@@ -69,10 +69,12 @@ def get(
     raise DownloadFailed(f"{shown(source)}: more than {_MAX_REDIRECTS} redirects")
 
 
-def _login(url: str, access: FileAccess | None) -> dict[str, str]:
-    if access is None or access.authorization is None or origin_of(url) != access.origin:
+def _login(url: str, access: FileAccess | None) -> Mapping[str, str]:
+    if access is None or origin_of(url) != access.origin:
         return {}
-    return {"Authorization": access.authorization}
+    if access.sign is not None:
+        return access.sign(url)
+    return {"Authorization": access.authorization} if access.authorization else {}
 
 
 @contextmanager

@@ -38,7 +38,8 @@ class FileAccess:
     `authorization` is sent to `origin` (scheme://host:port) and nowhere else, also after a
     redirect. Redirects may also lead to hosts below `domains`. `explain` turns the status and
     headers of a refusal into advice for the user; None: nothing special. `is_own`: the origin comes
-    from this machine's settings, not from a fleet.
+    from this machine's settings, not from a fleet. `sign` makes the login of a store that wants
+    another one for each request, of its URL.
     """
 
     origin: str
@@ -48,6 +49,7 @@ class FileAccess:
         default=lambda status, headers: None, compare=False
     )
     is_own: bool = False
+    sign: Callable[[str], Mapping[str, str]] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from reconciler.models.pvc import SCHEME as PVC
 from reconciler.models.pypi import SCHEME as PYPI
 from reconciler.models.ranged import Pieces
 from reconciler.models.repository import SCHEME as REPOSITORY
+from reconciler.models.s3 import SCHEME as S3
 from reconciler.models.scheme import (
     FetchContext,
     FetchRequest,
@@ -39,6 +40,7 @@ SCHEMES: Mapping[str, Scheme] = MappingProxyType(
         "file": FILE,
         "pypi": PYPI,
         "oci": OCI,
+        "s3": S3,
         "pvc": PVC,
         "": REPOSITORY,
     }

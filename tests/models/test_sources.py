@@ -95,7 +95,7 @@ def test_an_address_that_can_be_fetched_is_accepted(source: str) -> None:
         ("oci://registry.example/UPPER:1", "REPOSITORY:TAG"),
         ("oci://registry.example/m@sha256:abc", "REPOSITORY:TAG"),
         ("oci://registry.example:99999/m:1", "not a URL"),
-        ("s3://bucket/m.gguf", 'no such source scheme "s3"'),
+        ("gs://bucket/m.gguf", 'no such source scheme "gs"'),
         ("git+ssh://host/m.gguf", "no such source scheme"),
     ],
 )
