@@ -18,6 +18,31 @@ _HASHED = re.compile(r"sha256-[0-9a-f]{12}")
 _SHA256 = r"^[0-9a-f]{64}$"
 
 
+class ModelSharding(Spec):
+    strategy: Annotated[
+        Literal["layer", "row", "tensor", "pipeline", "none"] | None,
+        Field(
+            description="How several devices share it, where its service does not state splitMode:"
+            " row and tensor are row there, pipeline is layer."
+        ),
+    ] = None
+    layer_split: Annotated[
+        tuple[Annotated[str, Field(pattern=r"^[0-9]{1,4}-[0-9]{1,4}$")], ...],
+        Field(
+            max_length=64,
+            description="Layers of each device, such as [0-19, 20-31], where its service does not"
+            " state tensorSplit.",
+        ),
+    ] = ()
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """Layers of each device, as many as its range has; none where one has no layer."""
+        ends = (tuple(map(int, each.split("-"))) for each in self.layer_split)
+        counts = tuple(float(last - first + 1) for first, last in ends)
+        return counts if all(count > 0 for count in counts) else ()
+
+
 class ModelGpu(Spec):
     count: Annotated[
         Annotated[int, Field(ge=0, le=64)] | None,
@@ -33,6 +58,9 @@ class ModelGpu(Spec):
             " -1: all."
         ),
     ] = None
+    sharding: Annotated[
+        ModelSharding, Field(description="How several devices (GPUs) share it.")
+    ] = ModelSharding.model_construct()
     resource_name: Annotated[
         str | None,
         Field(

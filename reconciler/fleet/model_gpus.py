@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from reconciler.api.inferenceservice import InferenceService, InferenceServiceSpec
 from reconciler.api.meta import ObjectRef, Resource
-from reconciler.api.model import Model, ModelGpu
+from reconciler.api.model import Model, ModelGpu, ModelSharding
 from reconciler.memo import Memo, Same
+
+_SPLIT_MODES: Mapping[str, str] = MappingProxyType({"tensor": "row", "pipeline": "layer"})
 
 FilledServices = Memo[ObjectRef, InferenceService]
 
@@ -52,7 +55,20 @@ def _update(spec: InferenceServiceSpec, gpus: tuple[ModelGpu, ...]) -> dict[str,
     elif spec.gpu_layers is None and layers is not None and layers >= 0:
         update["gpu_layers"] = layers
     wanted = spec.devices if most is None else most
+    devices = update.get("devices", spec.devices)
+    if len(gpus) == 1 and spec.models is None and devices > 1:
+        update |= _sharded(spec, gpus[0].sharding, devices)
     return update | _of_pods(spec, gpus, update.get("devices", wanted))
+
+
+def _sharded(spec: InferenceServiceSpec, stated: ModelSharding, devices: int) -> dict[str, Any]:
+    """How its devices share it. Shares for another number of devices are for another service."""
+    update: dict[str, Any] = {}
+    if spec.split_mode is None and stated.strategy is not None:
+        update["split_mode"] = _SPLIT_MODES.get(stated.strategy, stated.strategy)
+    if not spec.tensor_split and len(stated.shares) == devices:
+        update["tensor_split"] = stated.shares
+    return update
 
 
 def _of_pods(

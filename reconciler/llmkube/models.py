@@ -9,7 +9,6 @@ from reconciler.llmkube.field import (
     BOOLEAN,
     LIST,
     TEXT,
-    TEXTS,
     LlmkubeField,
     alias,
     answered,
@@ -53,17 +52,5 @@ FIELDS: tuple[LlmkubeField, ...] = (
         "spec.hardware.gpu.memory",
         AMOUNT,
         "what it takes is worked out from the header, and what a device has is its FleetNode's",
-    ),
-    lost(
-        "spec.hardware.gpu.sharding.strategy",
-        one_of("layer", "tensor", "row", "pipeline", "none"),
-        "write splitMode on the InferenceService: row for their tensor and row",
-        "layer",
-    ),
-    lost(
-        "spec.hardware.gpu.sharding.layerSplit",
-        TEXTS,
-        "write tensorSplit on the InferenceService: a share for each device",
-        [],
     ),
 )

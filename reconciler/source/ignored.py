@@ -63,6 +63,13 @@ def _overruled(thing: Resource) -> Iterator[tuple[str, str]]:
         for part, _, pinned in thing.parts:
             if part.spec.sha256 and _scheme(part.spec.source) == "pvc":
                 yield pinned, "pods serve it where it lies on its claim, unverified"
+    if isinstance(thing, Model) and thing.spec.hardware.gpu.sharding.layer_split:
+        gpu = thing.spec.hardware.gpu
+        at, count = "spec.hardware.gpu.sharding.layerSplit", len(gpu.sharding.layer_split)
+        if not gpu.sharding.shares:
+            yield at, "a range ends before it begins, and devices share by their memory"
+        elif gpu.count not in (None, count):
+            yield at, f"{count} ranges for count {gpu.count}, and devices share by their memory"
     if isinstance(thing, Model) and thing.spec.mmproj_sha256 and not thing.spec.mmproj:
         yield "spec.mmprojSha256", "there is no mmproj for it"
     if isinstance(thing, FleetNode) and thing.spec.kubernetes is None and thing.spec.cost_per_hour:

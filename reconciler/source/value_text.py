@@ -104,6 +104,7 @@ def _pattern_text(pattern: str) -> str:
 
 SIZE = "a size; write bytes, or a number with Ki, Mi, Gi or Ti, such as 12Gi"
 _PATTERN_WORDS = {
+    r"^[0-9]{1,4}-[0-9]{1,4}$": "a range of layers such as 0-15",
     WAYS: f"what guesses; write {', '.join(WAYS_TO_GUESS)}, or several with a comma between them",
     r"^((?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,9})?)(Ki|Mi|Gi|Ti|k|M|G|T)?$": SIZE,
     r"^(?:[0-9]{1,9}(?:\.[0-9]{1,9})?(?:ms|s|m|h))+$": "a duration; write 30s, 10m or 1h30m",

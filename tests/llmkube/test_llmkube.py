@@ -232,6 +232,26 @@ def test_a_service_takes_from_its_model_what_it_leaves_open(
         ),
         ({"resourceName": "kernel.org/dri", "count": 0}, {}, {"gpuLayers": 0}),
         (
+            {"count": 2, "sharding": {"strategy": "tensor", "layerSplit": ["0-24", "25-39"]}},
+            {},
+            {"devices": 2, "splitMode": "row", "tensorSplit": [25, 15]},
+        ),
+        (
+            {"count": 2, "sharding": {"strategy": "pipeline", "layerSplit": ["0-9"]}},
+            {},
+            {"devices": 2, "splitMode": "layer"},
+        ),
+        (
+            {"count": 2, "sharding": {"strategy": "row", "layerSplit": ["0-1", "2-3"]}},
+            {"splitMode": "none", "tensorSplit": [1, 3]},
+            {"devices": 2, "splitMode": "none", "tensorSplit": [1, 3]},
+        ),
+        (
+            {"count": 1, "sharding": {"strategy": "row", "layerSplit": ["0-9"]}},
+            {},
+            {"devices": 1},
+        ),
+        (
             {"tolerationKey": "spot"},
             {"tolerations": [{"key": "a"}]},
             {
