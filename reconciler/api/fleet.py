@@ -27,6 +27,22 @@ class Prune(Spec):
     ] = 0.3
 
 
+class PodRights(Spec):
+    """Nothing of it is given: it is what services may ask for."""
+
+    capabilities: Annotated[
+        tuple[str, ...],
+        Field(description="Capabilities that an engine may add, such as IPC_LOCK."),
+    ] = ()
+    writable_root: Annotated[
+        bool, Field(description="Whether an engine may write into its image's folders.")
+    ] = False
+    seccomp_profiles: Annotated[
+        tuple[Literal["Localhost", "RuntimeDefault", "Unconfined"], ...],
+        Field(description="Types of seccomp profiles that pods may have."),
+    ] = ("RuntimeDefault",)
+
+
 class FleetSpec(Spec):
     requires: Annotated[
         str | None,
@@ -64,6 +80,9 @@ class FleetSpec(Spec):
         tuple[VolumeKind, ...],
         Field(description="Kinds of volumes that services may add to their pods."),
     ] = ("configMap", "downwardAPI", "emptyDir", "image", "persistentVolumeClaim")
+    pod_security: Annotated[
+        PodRights, Field(description="Rights that services may ask for their pods.")
+    ] = PodRights.model_construct()
     keep_revisions: Annotated[
         int,
         Field(ge=1, le=100, description="How many applied revisions keep their models on disk."),

@@ -50,6 +50,47 @@ Affinity = Annotated[
         }
     ),
 ]
+_YES = {"type": "boolean", "enum": [True], **_AS_THERE}
+_PROFILE = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["type"],
+    "properties": {
+        "localhostProfile": {"type": "string", **_AS_THERE},
+        "type": {
+            "type": "string",
+            "enum": ["Localhost", "RuntimeDefault", "Unconfined"],
+            **_AS_THERE,
+        },
+    },
+    **_AS_THERE,
+}
+_NAMES = {"type": "array", "items": {"type": "string"}, "maxItems": 64, **_AS_THERE}
+_CAPABILITIES = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {"add": _NAMES, "drop": _NAMES},
+    **_AS_THERE,
+}
+# What only some may ask is a rule's, which names the Fleet that says so.
+ContainerSecurity = Annotated[
+    KubernetesPart,
+    WithJsonSchema(
+        {
+            "type": "object",
+            "additionalProperties": True,
+            "properties": {
+                "allowPrivilegeEscalation": {"type": "boolean", **_AS_THERE},
+                "capabilities": _CAPABILITIES,
+                "readOnlyRootFilesystem": {"type": "boolean", **_AS_THERE},
+                "runAsGroup": _GROUP,
+                "runAsNonRoot": _YES,
+                "runAsUser": _GROUP,
+                "seccompProfile": _PROFILE,
+            },
+        }
+    ),
+]
 PodSecurity = Annotated[
     KubernetesPart,
     WithJsonSchema(
@@ -64,8 +105,9 @@ PodSecurity = Annotated[
                     **_AS_THERE,
                 },
                 "runAsGroup": _GROUP,
-                "runAsNonRoot": {"type": "boolean", "enum": [True], **_AS_THERE},
+                "runAsNonRoot": _YES,
                 "runAsUser": _GROUP,
+                "seccompProfile": _PROFILE,
                 "supplementalGroups": {
                     "type": "array",
                     "items": _GROUP,
@@ -217,6 +259,14 @@ class PodFields(TrafficFields):
         Field(
             description="Users and groups of its pods, such as the group that may open a device."
             " Unset: 65532 for all. What would give a pod more rights is not taken."
+        ),
+    ] = Field(default_factory=dict)
+    security_context: Annotated[
+        ContainerSecurity,
+        STATED_POD,
+        Field(
+            description="The same for the engine alone, and the rights that the Fleet's podSecurity"
+            " allows. Unset: no capability, and a root folder that cannot be written."
         ),
     ] = Field(default_factory=dict)
     resource_claims: Annotated[

@@ -78,6 +78,7 @@ _RULES = (
     Rule(
         "VolumeRefused", Severity.BLOCKED, "A volume that the Fleet does not allow, or in the way."
     ),
+    Rule("SecurityRefused", Severity.BLOCKED, "A right of pods that the Fleet does not allow."),
     Rule("PoolFull", Severity.WARNING, "The pool cannot hold all pods at a time; some wait."),
     Rule("NoNodeSelected", Severity.WARNING, "No node of the cluster has the pool's nodeSelector."),
     Rule("ClaimIsShared", Severity.WARNING, "Nodes could share a claim, and the pool says no."),

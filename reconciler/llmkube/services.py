@@ -163,8 +163,6 @@ FIELDS: tuple[LlmkubeField, ...] = (
         "a model is fetched and verified, unless its format is custom",
         False,
     ),
-    # The container
-    lost("spec.securityContext", ANY, "containers run without rights, on a read-only root", {}),
     # llama.cpp
     _flag("spec.reasoningBudget", "--reasoning-budget", INTEGER),
     _flag("spec.reasoningBudgetMessage", "--reasoning-budget-message"),

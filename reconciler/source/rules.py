@@ -27,6 +27,7 @@ from reconciler.source.pod_rules import (
     volumes_allowed,
     volumes_in_place,
 )
+from reconciler.source.security_rules import rights_allowed
 from reconciler.source.suggest import did_you_mean
 from reconciler.source.traffic_rules import backends, woken_from_none
 from reconciler.source.validators import validator
@@ -267,6 +268,7 @@ CHECKS: tuple[Check, ...] = (
     mixed_placements,
     volumes_allowed,
     claims_of_models,
+    rights_allowed,
     backends,
     ignored,
 )

@@ -54,7 +54,11 @@ def test_the_api_server_takes_every_object_and_answers_it_as_it_was_written(
 def test_its_pods_are_scheduled_and_get_ready(
     cluster: Cluster, nodes_with_devices: None, case: Path
 ) -> None:
+    """Where the cluster takes pods without rights alone, but for those with a node's folder."""
     made = _in_namespace(cluster, case, "ready")
+    if case.parent.name != "host-cache":
+        level = "pod-security.kubernetes.io/enforce=restricted"
+        cluster.kubectl("label", "namespace", f"ready-{case.parent.name}", level)
     install_others(cluster, {manifest["kind"] for manifest in made})
     (deployment,) = [m for m in made if m["kind"] == "Deployment"]
     where = (

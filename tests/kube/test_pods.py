@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reconciler.kube.objects import Manifest, id_of
-from tests.support.fleets import model
+from tests.support.fleets import document, model
 from tests.support.manifests import (
     CLUSTER,
     engine_of,
@@ -139,6 +139,18 @@ def test_the_resources_that_the_fleet_states_win() -> None:
     assert engine_of(made)["resources"] == {
         "requests": {"memory": "1Gi", "nvidia.com/mig-1g.5gb": "1"},
         "limits": {"cpu": "500m", "nvidia.com/mig-1g.5gb": "1"},
+    }
+
+
+def test_rights_that_the_fleet_allows_are_the_engines_alone() -> None:
+    allowed = document("Fleet", "home", {"podSecurity": {"capabilities": ["IPC_LOCK"]}})
+    stated = {"capabilities": {"add": ["IPC_LOCK"], "drop": ["CHOWN"]}}
+    made = one_service(models=[allowed, model("gemma")], securityContext=stated)
+
+    rights = {"drop": ["ALL"], "add": ["IPC_LOCK"]}
+    assert engine_of(made)["securityContext"]["capabilities"] == rights
+    assert {str(c["securityContext"]["capabilities"]) for c in init_containers(made)} == {
+        "{'drop': ['ALL']}"
     }
 
 

@@ -297,6 +297,12 @@ def test_pods_ask_for_devices_as_their_model_says(
         ({"podSecurityContext": {"fsGroup": 102}}, None, ""),
         ({"podSecurityContext": {"runAsUser": 0}}, "Schema", "spec.podSecurityContext.runAsUser"),
         ({"podSecurityContext": {"sysctls": []}}, "Schema", "spec.podSecurityContext.sysctls"),
+        ({"securityContext": {"readOnlyRootFilesystem": True}}, None, ""),
+        (
+            {"securityContext": {"privileged": True}},
+            "SecurityRefused",
+            "spec.securityContext.privileged",
+        ),
         ({"affinity": {"nodeAffinity": 5}}, "Schema", "spec.affinity.nodeAffinity"),
         (
             {"resourceClaims": [{"name": "a", "request": "x"}]},

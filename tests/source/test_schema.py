@@ -71,12 +71,22 @@ def test_no_schema_has_titles_or_null_or_open_objects(name: str) -> None:
             assert part["additionalProperties"] is is_kubernetes
 
 
-# Parts of which we read some and hand on the rest: of an affinity, volumes and their mounts.
+# Parts of which we read some and hand on the rest: of an affinity, volumes and their mounts. What
+# else a security context says is refused by a rule, which says what to do.
 _KUBERNETES_OWN = (
     {"nodeAffinity"},
     {"requiredDuringSchedulingIgnoredDuringExecution"},
     {"name", "emptyDir"},
     {"name", "mountPath"},
+    {
+        "allowPrivilegeEscalation",
+        "capabilities",
+        "readOnlyRootFilesystem",
+        "runAsGroup",
+        "runAsNonRoot",
+        "runAsUser",
+        "seccompProfile",
+    },
 )
 
 

@@ -25,7 +25,7 @@ from reconciler.runtimes import RUNTIMES
 
 ENGINE, COMPANION = "engine", "companion"
 
-_LOCKED = {
+_LOCKED: dict[str, Any] = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
     "readOnlyRootFilesystem": True,
@@ -49,7 +49,7 @@ def engine(subject: Subject) -> dict[str, Any]:
         "ports": [{"name": PORT_NAME, "containerPort": subject.container_port, "protocol": "TCP"}],
         **_if_any("resources", resources(subject)),
         **probes(subject),
-        "securityContext": _LOCKED,
+        "securityContext": _rights(subject),
         "volumeMounts": _mounts(subject),
     }
 
@@ -63,6 +63,17 @@ def _started(subject: Subject) -> dict[str, Any]:
         "command": [escaped(word) for word in stated or command.argv[:1]],
         "args": [escaped(word) for word in command.argv[1:]],
         "workingDir": WORKLOAD,
+    }
+
+
+def _rights(subject: Subject) -> dict[str, Any]:
+    """None but those that it asks for: what it adds is added to no capability at all."""
+    stated = subject.placed.service.spec.security_context
+    added = stated.get("capabilities", {}).get("add")
+    return {
+        **_LOCKED,
+        **stated,
+        "capabilities": {**_LOCKED["capabilities"], **({"add": added} if added else {})},
     }
 
 
