@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -52,13 +53,15 @@ def translated(kind: str, content: Mapping[str, Any]) -> Translated | None:
 
 def _written(tree: _Tree, content: object) -> Iterator[tuple[LlmkubeField, Any]]:
     """The rows of the fields that a document has, with their values."""
-    if not isinstance(content, Mapping):
+    if not isinstance(content, dict):  # of JSON and YAML: asking for a Mapping takes three times
         return
     for name, value in content.items():
         below = tree.get(name)
-        if isinstance(below, LlmkubeField):
+        if below is None:
+            continue
+        if type(below) is LlmkubeField:
             yield below, value
-        elif below:
+        else:
             yield from _written(below, value)
 
 
@@ -100,10 +103,15 @@ def _added(args: Sequence[Any], words: tuple[str, ...]) -> tuple[object, object]
     return [*args, *words], None
 
 
+@lru_cache(maxsize=256)
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(path.split("."))
+
+
 def _get(content: Mapping[str, Any], path: str) -> Any:  # noqa: ANN401  # JSON
     node: Any = content
-    for name in path.split("."):
-        if not isinstance(node, Mapping) or name not in node:
+    for name in _parts(path):
+        if not isinstance(node, dict) or name not in node:
             return None
         node = node[name]
     return node
@@ -111,7 +119,7 @@ def _get(content: Mapping[str, Any], path: str) -> Any:  # noqa: ANN401  # JSON
 
 def _set(content: dict[str, Any], path: str, value: object) -> None:
     """Whatever contains it is copied: the document stays as it was written."""
-    *parts, last = path.split(".")
+    *parts, last = _parts(path)
     for name in parts:
         content[name] = dict(content.get(name, {}))
         content = content[name]
@@ -123,10 +131,13 @@ def _without(tree: _Tree, content: Mapping[str, Any]) -> dict[str, Any]:
     left: dict[str, Any] = {}
     for name, value in content.items():
         below = tree.get(name)
-        if below is None or not isinstance(value, Mapping):
-            if not isinstance(below, LlmkubeField):
-                left[name] = value
-        elif not isinstance(below, LlmkubeField):
+        if below is None:
+            left[name] = value
+        elif type(below) is LlmkubeField:
+            continue
+        elif not isinstance(value, dict):
+            left[name] = value
+        else:
             inner = _without(below, value)
             if inner or not value or name == "spec":
                 left[name] = inner
