@@ -30,6 +30,7 @@ _OVERRIDES = (
     "no estimate counts what it moves; gpuLayers leaves whole layers to the processor,"
     " moeCPULayers the experts of layers, and noKvOffload the cache"
 )
+_KARPENTER = "karpenter.sh/do-not-disrupt"
 _RESTARTS = "nothing restarts by its age"
 _TOKEN = "name the Secret in sourceSecretRef of the Model"  # noqa: S105  # a text
 _VLLM = "spec.vllmConfig."
@@ -101,11 +102,11 @@ FIELDS: tuple[LlmkubeField, ...] = (
     lost(
         "spec.endpoint.gateway.enabled",
         BOOLEAN,
-        "write an HTTPRoute whose backend is the Service",
+        "httpRoute says which Gateway leads to it",
         False,
     ),
-    lost("spec.endpoint.gateway.gatewayRef.name", TEXT, "write it in an HTTPRoute"),
-    lost("spec.endpoint.gateway.gatewayRef.namespace", TEXT, "write it in an HTTPRoute"),
+    lost("spec.endpoint.gateway.gatewayRef.name", TEXT, "write it in httpRoute.parentRefs"),
+    lost("spec.endpoint.gateway.gatewayRef.namespace", TEXT, "write it in httpRoute.parentRefs"),
     answered("spec.endpoint.gateway.modelName", TEXT, "clients ask by the name of the Model"),
     answered("spec.bindAddress", TEXT, "pods listen on all addresses", "::", "0.0.0.0"),  # noqa: S104
     converted(
@@ -140,15 +141,15 @@ FIELDS: tuple[LlmkubeField, ...] = (
     lost(
         "spec.disruption.protectStartup",
         BOOLEAN,
-        "podDisruptionBudget holds for all of a pod's life",
+        "podDisruptionBudget and protectAlways hold for all of a pod's life",
         True,
         False,
     ),
-    lost(
+    converted(
         "spec.disruption.protectAlways",
         BOOLEAN,
-        "write podDisruptionBudget, or karpenter.sh/do-not-disrupt in podAnnotations",
-        False,
+        f"spec.podAnnotations: {_KARPENTER}",
+        lambda value: {"spec.podAnnotations": {_KARPENTER: "true"}} if value else {},
     ),
     lost("spec.evictionProtection", BOOLEAN, "priority says who comes first", False),
     answered("spec.slo.name", TEXT, _ALERTS),

@@ -81,6 +81,8 @@ def _put(
     there = _get(left, path)
     if isinstance(own, tuple):  # words of a command line: they are added to the others
         own, there = _added(there or [], own)
+    elif isinstance(own, dict) and isinstance(there, dict):
+        own, there = _merged(there, own)
     if there is None:
         _set(left, path, own)
         written.setdefault(path, row.path)
@@ -89,6 +91,14 @@ def _put(
         yield Remark(
             "Schema", row.path, f"it says {own}, and {first} says {there}; keep one of them"
         )
+
+
+def _merged(entries: Mapping[str, Any], more: Mapping[str, Any]) -> tuple[object, object]:
+    """The new entries and None, or, of those that are there with another value, what each says."""
+    for name, value in more.items():
+        if entries.get(name, value) != value:
+            return f"{name}: {value}", f"{name}: {entries[name]}"
+    return {**entries, **more}, None
 
 
 def _added(args: Sequence[Any], words: tuple[str, ...]) -> tuple[object, object]:

@@ -152,6 +152,11 @@ def service_of(revision: Loaded) -> InferenceService:
             {"rollout": {"drainTimeout": "24h"}},
         ),
         ({"rolloutPolicy": {"waitForIdle": True}}, {"rollout": {"drainTimeout": "5m"}}),
+        (
+            {"disruption": {"protectAlways": True}, "podAnnotations": {"a": "b"}},
+            {"podAnnotations": {"a": "b", "karpenter.sh/do-not-disrupt": "true"}},
+        ),
+        ({"disruption": {"protectAlways": False}}, {}),
         ({"mode": "embedding"}, {"runtimeOptions": {"embeddings": True}}),
         ({"mode": "chat"}, {}),
         (
@@ -294,6 +299,14 @@ def test_pods_ask_for_devices_as_their_model_says(
             "spec.reasoningBudget",
         ),
         ({"resources": {"gpu": 99}}, "Schema", "spec.resources.gpu"),
+        (
+            {
+                "disruption": {"protectAlways": True},
+                "podAnnotations": {"karpenter.sh/do-not-disrupt": "false"},
+            },
+            "Schema",
+            "spec.disruption.protectAlways",
+        ),
         ({"podSecurityContext": {"fsGroup": 102}}, None, ""),
         ({"podSecurityContext": {"runAsUser": 0}}, "Schema", "spec.podSecurityContext.runAsUser"),
         ({"podSecurityContext": {"sysctls": []}}, "Schema", "spec.podSecurityContext.sysctls"),
