@@ -184,7 +184,7 @@ def test_a_model_may_be_named_in_every_way(word: str, name: str, home: Path, tin
         (["--model", "tinny"], 64, 'did you mean "tiny"?'),
         (["--model", "none.gguf"], 64, "no model of that name"),
         (["--model", "./none.gguf"], 64, "no model file is there"),
-        (["--model", "s3://a/b.gguf"], 64, "no such source scheme"),
+        (["--model", "gopher://a/b.gguf"], 64, "no such source scheme"),
         (["--model", "~/cut.gguf"], 1, "cut.gguf: "),
         (["--model", "~/empty"], 64, "no *.gguf file is in that folder"),
         (["--node", "No Name"], 1, "No Name"),
