@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agent.process.drain_text import describe_cut, describe_wait
+from agent.process.drain_text import describe_cut, describe_drain
 from agent.process.events import (
     Answered,
     AskSlots,
@@ -30,7 +30,7 @@ from agent.process.events import (
 from agent.process.launch import Phase
 from agent.process.model_state import Reloading, ReloadStage
 from agent.process.stopping import begin_stop
-from agent.process.unit import Step, Unit, ask_ready, asked, with_reason
+from agent.process.unit import Step, Unit, ask_ready, asked, drain_times, with_reason
 from agent.system.clock import Moment
 
 _UP = ("loaded", "sleeping", "loading")
@@ -89,7 +89,9 @@ def slots_answered(unit: Unit, event: SlotsAnswered, now: Moment, timing: Proces
     if now.monotonic >= unit.drain_until:
         return _rewrite(unit, Note(describe_cut(unit.busy, unit.launch.drain_timeout_s)))
     names = ", ".join(sorted(under_way.models))
-    message = f"{names}: {describe_wait(busy)}" if busy is not None else names
+    message = (
+        f"{names}: {describe_drain(busy, *drain_times(unit, now))}" if busy is not None else names
+    )
     wake_at = min(now.monotonic + timing.slots_s, unit.drain_until)
     return replace(unit, message=message, wake_at=wake_at), ()
 

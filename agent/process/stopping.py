@@ -9,11 +9,11 @@ from __future__ import annotations
 import signal
 from dataclasses import replace
 
-from agent.process.drain_text import describe_cut, describe_wait
+from agent.process.drain_text import describe_cut, describe_drain
 from agent.process.events import AskSlots, Effect, Note, ProcessTiming, Save, Signal, SlotsAnswered
 from agent.process.hang import ended_because, still
 from agent.process.launch import Launch, Phase
-from agent.process.unit import Step, Unit, asked, with_reason
+from agent.process.unit import Step, Unit, asked, drain_times, with_reason
 from agent.system.clock import Moment
 
 _HUNG = "answers and computes nothing: ended without waiting for requests"
@@ -61,7 +61,7 @@ def slots_answered(unit: Unit, event: SlotsAnswered, now: Moment, timing: Proces
         return _terminate(replace(unit, message=""), now, timing)
     if now.monotonic >= unit.drain_until:
         return end_drain(unit, now, timing)
-    message = "" if busy == 0 else describe_wait(busy)
+    message = "" if busy == 0 else describe_drain(busy, *drain_times(unit, now))
     wake_at = min(now.monotonic + timing.slots_s, unit.drain_until)
     return replace(unit, message=message, wake_at=wake_at), ()
 

@@ -97,3 +97,10 @@ def with_reason(unit: Unit, reason: str, message: str, now: Moment) -> Unit:
     """Set reason and message; `since` changes only if the reason does."""
     since = unit.since if reason == unit.reason else now.wall
     return replace(unit, reason=reason, message=message, since=since)
+
+
+def drain_times(unit: Unit, now: Moment) -> tuple[float, float]:
+    """Since when it drains, and until when at most, since the epoch; to the minute, so that two
+    clocks that drift apart are no news."""
+    left = now.wall + unit.drain_until - now.monotonic
+    return unit.since, round(left / 60) * 60

@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
         here = local.observed_node(args, at.node, desired.fleet)
         command = here.command(explanation.sized, desired.assignment.workloads)
     command = command or commands_in_pods(desired).get(ref) or command_left_open(explanation)
-    origins = origins_of(explanation)
+    origins = origins_of(explanation, desired.loaded)
     if args.output == "json":
         print(json.dumps(explain_json(explanation, command, origins), indent=2))
     else:

@@ -21,6 +21,8 @@ def is_field(text: str) -> bool:
 def explain_field(args: argparse.Namespace) -> int:
     """Exit 0. Raises UsageError for a field that there is not."""
     from reconciler.api.kinds import KINDS
+    from reconciler.llmkube.schema import row_text
+    from reconciler.llmkube.translate import TABLES
     from reconciler.report.field_entries import FieldEntry, field_entries, shared_entries
     from reconciler.report.field_text import field_json, field_text
     from reconciler.runtimes import RUNTIMES
@@ -28,7 +30,8 @@ def explain_field(args: argparse.Namespace) -> int:
     kind, _, wanted = args.object.partition(".")
     about = KINDS[kind].model_fields["spec"].description or ""
     spec = FieldEntry("spec", "fields below", about)
-    entries = (spec, *field_entries(kind, RUNTIMES), *shared_entries(RUNTIMES))
+    theirs = (FieldEntry(row.path, "LLMKube's name", row_text(row)) for row in TABLES.get(kind, ()))
+    entries = (*theirs, spec, *field_entries(kind, RUNTIMES), *shared_entries(RUNTIMES))
     by_path = {_plain(entry.path): entry for entry in entries}
     entry = by_path.get(_plain(wanted))
     if entry is None:

@@ -17,7 +17,7 @@ def add_fields(kind: str, definitions: dict[str, Any]) -> None:
         *parts, last = row.path.split(".")[1:]
         for name in parts:
             part = _part(part, name, definitions)
-        part["properties"][last] = {**row.shape, "description": _text(row), "$comment": MARK}
+        part["properties"][last] = {**row.shape, "description": row_text(row), "$comment": MARK}
 
 
 def is_foreign(field: object) -> bool:
@@ -37,7 +37,7 @@ def _part(part: dict[str, Any], name: str, definitions: dict[str, Any]) -> dict[
     return definitions[inner["$ref"].rpartition("/")[2]] if "$ref" in inner else inner
 
 
-def _text(row: LlmkubeField) -> str:
+def row_text(row: LlmkubeField) -> str:
     if row.native is not None:
         return f"LLMKube's; the same as {row.text}."
     return f"LLMKube's, {'without effect here' if row.is_lost else 'needed no more'}: {row.text}."

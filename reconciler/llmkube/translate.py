@@ -20,15 +20,25 @@ TABLES: Mapping[str, tuple[LlmkubeField, ...]] = MappingProxyType(
     }
 )
 
+_ARGS = "spec.extraArgs"
 _Tree = dict[str, Any]  # name -> a row, or the tree below
 
 
 class Translated(NamedTuple):
-    """`written` says under which of LLMKube's fields a value of ours stands."""
+    """`written` says under which of LLMKube's fields a value of ours stands; of a flag behind
+    the name of its list: `spec.extraArgs --dtype`."""
 
     content: dict[str, Any]
     remarks: tuple[Remark, ...]
     written: Mapping[str, str]
+
+
+def theirs_of(written: Mapping[str, str], field: str, flag: str = "") -> str | None:
+    """LLMKube's field that says a field of ours; of `extraArgs`, the one that says this flag."""
+    if field == _ARGS or field.startswith(f"{_ARGS}["):
+        return written.get(f"{_ARGS} {flag}")
+    own = next((own for own in written if field == own or field.startswith(f"{own}.")), None)
+    return written[own] if own else None
 
 
 def translated(kind: str, content: Mapping[str, Any]) -> Translated | None:
@@ -79,6 +89,7 @@ def _put(
 ) -> Iterator[Remark]:
     """Give our field its value, unless it has another."""
     there = _get(left, path)
+    flag = own[0] if isinstance(own, tuple) else ""
     if isinstance(own, tuple):  # words of a command line: they are added to the others
         own, there = _added(there or [], own)
     elif isinstance(own, dict) and isinstance(there, dict):
@@ -86,6 +97,8 @@ def _put(
     if there is None:
         _set(left, path, own)
         written.setdefault(path, row.path)
+        if flag:
+            written[f"{path} {flag}"] = row.path
     elif there != own:
         first = written.get(path, path)
         yield Remark(

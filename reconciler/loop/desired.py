@@ -199,6 +199,7 @@ class Desired:
 
     def _changed_by(self, origin: Origin, ref: ObjectRef, field: str) -> ChangedBy | None:
         history = self.checkout.history
+        field = self.loaded.written_as(ref, field)
         return history.changed_by(origin.path, ref, field) if history else None
 
     def _at(self, ref: ObjectRef, origin: Origin, field: str, by: ChangedBy | None) -> Location:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import ObjectRef
@@ -17,6 +17,9 @@ from reconciler.report.explain import as_planned, explain_json
 from reconciler.report.flag_origins import flag_origins
 from reconciler.runtimes import RUNTIMES
 from reconciler.runtimes.runtime import NodeFacts
+
+if TYPE_CHECKING:
+    from reconciler.source.load import Loaded
 
 
 def explanation_of(
@@ -40,7 +43,7 @@ def explained(
         return None
     explanation = explanation_of(service, planned, planned.desired.fleet, node)
     command = command or command_left_open(explanation)
-    return explain_json(explanation, command, origins_of(explanation))
+    return explain_json(explanation, command, origins_of(explanation, planned.desired.loaded))
 
 
 def command_left_open(explanation: Explanation) -> Command | None:
@@ -51,9 +54,9 @@ def command_left_open(explanation: Explanation) -> Command | None:
     return RUNTIMES[explanation.sized.runtime].command(explanation.sized, facts)
 
 
-def origins_of(explanation: Explanation) -> Mapping[str, Sequence[str]]:
+def origins_of(explanation: Explanation, loaded: Loaded) -> Mapping[str, Sequence[str]]:
     """Where the command's flags come from."""
     if explanation.sized is None:
         return {}
-    render = RUNTIMES[explanation.sized.runtime].command
-    return flag_origins(explanation.service, explanation.sized, render)
+    service, render = explanation.service, RUNTIMES[explanation.sized.runtime].command
+    return flag_origins(service, explanation.sized, render, loaded.written_of(service.ref))

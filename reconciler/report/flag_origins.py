@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.fleet.command import Command
 from reconciler.fleet.workload import Workload
+from reconciler.llmkube.translate import theirs_of
 from reconciler.runtimes.runtime import NodeFacts
 
 Render = Callable[[Workload, NodeFacts], Command]
@@ -24,10 +26,14 @@ _NODE, _MODEL, _ALWAYS = "the node", "the Model", "the same for every service"
 
 
 def flag_origins(
-    service: InferenceService, workload: Workload, render: Render
+    service: InferenceService,
+    workload: Workload,
+    render: Render,
+    written: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, list[str]]:
     """What the command line is rendered from, and the flags that come from it: what the service
-    states first, then its Model and the node, then defaults."""
+    states first, then its Model and the node, then defaults. `written` are the fields of LLMKube
+    that say ours."""
     shown = _flags(workload, render)
     touched = {path: _changed(shown, path, workload, render) for path in sorted(workload.settings)}
     renamed = [replace(m, name=f"{m.name}x", sha256=None) for m in workload.models]
@@ -36,7 +42,7 @@ def flag_origins(
     for flag, arguments in shown.items():
         paths = [path for path, flags in touched.items() if flag in flags]
         if paths:
-            source = _labelled(paths, service)
+            source = _labelled(paths, service, flag, written)
         elif flag in of_model:
             source = _MODEL
         else:
@@ -93,10 +99,17 @@ def _others(value: Any) -> Iterator[Any]:  # noqa: ANN401 - any JSON value
     yield from ("1", True)
 
 
-def _labelled(paths: Sequence[str], service: InferenceService) -> str:
-    stated = [f"spec.{path}" for path in paths if _is_stated(path, service)]
+def _labelled(
+    paths: Sequence[str], service: InferenceService, flag: str, written: Mapping[str, str]
+) -> str:
+    stated = [_named(f"spec.{path}", flag, written) for path in paths if _is_stated(path, service)]
     default = [f"spec.{path}" for path in paths if not _is_stated(path, service)]
     return ", ".join(stated + ([f"default of {', '.join(default)}"] if default else []))
+
+
+def _named(field: str, flag: str, written: Mapping[str, str]) -> str:
+    theirs = theirs_of(written, field, flag)
+    return f"{theirs} ({field} here)" if theirs else field
 
 
 def _is_stated(path: str, service: InferenceService) -> bool:

@@ -13,8 +13,9 @@ from reconciler.api.kinds import KINDS
 from reconciler.api.meta import API_VERSION
 from reconciler.llmkube.documents import INSTEAD
 
-KIN_GROUP = "flexinfer.ai"
-KIN_MARK = f"{KIN_GROUP}/".encode()
+KIN_MARK = b"flexinfer"
+# Its releases have had three: ai.flexinfer, flexinfer.ai and inference.flexinfer.ai.
+_KIN_GROUPS = ("ai.flexinfer", "flexinfer.ai", "inference.flexinfer.ai")
 
 _BOTH = (
     "write a Model and an InferenceService instead: `reconcile deploy {name} --source SOURCE` does"
@@ -29,8 +30,7 @@ _INSTEAD: Mapping[str, str] = {
 
 
 def is_kin(content: Mapping[Any, Any]) -> bool:
-    version = content.get("apiVersion")
-    return isinstance(version, str) and version.startswith(f"{KIN_GROUP}/")
+    return _group(content) in _KIN_GROUPS
 
 
 def not_read(content: Mapping[Any, Any]) -> str:
@@ -38,7 +38,12 @@ def not_read(content: Mapping[Any, Any]) -> str:
     kind, metadata = content.get("kind"), content.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     word = kind if isinstance(kind, str) else "document"
-    return f"a {word} of {KIN_GROUP} is not read; {_instead(word, name)}"
+    return f"a {word} of {_group(content)} is not read; {_instead(word, name)}"
+
+
+def _group(content: Mapping[Any, Any]) -> str:
+    version = content.get("apiVersion")
+    return version.partition("/")[0] if isinstance(version, str) and "/" in version else ""
 
 
 def foreign_kind(content: Mapping[Any, Any]) -> str | None:

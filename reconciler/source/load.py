@@ -16,6 +16,7 @@ from reconciler.api.meta import GROUP, ObjectRef, Resource
 from reconciler.api.problem import Counts, Finding, Problem, Severity
 from reconciler.fleet.fleet import Fleet, Origin
 from reconciler.fleet.model_gpus import FilledServices, with_model_gpus
+from reconciler.llmkube.translate import theirs_of, translated
 from reconciler.source.chat_templates import ServicesWithTexts, with_templates
 from reconciler.source.declared import DeclaredObjects
 from reconciler.source.files import (
@@ -70,16 +71,27 @@ class Loaded:
         origin = self.origins.get(finding.ref) or next(of_refused, None)
         if origin is None:
             return problem_at(".", Place(1, 1), finding.rule, finding.field, finding.message)
-        place = self._located.find(origin, finding.field)
-        return problem_at(
-            origin.path, place, finding.rule, finding.field, finding.message, finding.ref
-        )
+        field, message = self.written_as(finding.ref, finding.field), finding.message
+        if field != finding.field:
+            message = f"{message} (here {finding.field})"
+        place = self._located.find(origin, field)
+        return problem_at(origin.path, place, finding.rule, field, message, finding.ref)
 
     def line(self, ref: ObjectRef, field: str) -> int:
         """The line of a field of a declared object; of what contains it, if the field is not
         written."""
         origin = self.origins[ref]
-        return self._located.find(origin, field).line
+        return self._located.find(origin, self.written_as(ref, field)).line
+
+    def written_as(self, ref: ObjectRef, field: str) -> str:
+        """The field as its document has it: by LLMKube's name where that one is written."""
+        return theirs_of(self.written_of(ref), field) or field if field else field
+
+    def written_of(self, ref: ObjectRef) -> Mapping[str, str]:
+        """The fields of ours that an object's document says by names of LLMKube."""
+        content = self.standing.written.get(ref)
+        ours = translated(ref.kind, content) if content else None
+        return ours.written if ours else {}
 
     @property
     def errors(self) -> tuple[Problem, ...]:

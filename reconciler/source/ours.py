@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from reconciler import __version__
 from reconciler.api.kinds import KINDS
 from reconciler.api.meta import API_VERSION, DEFAULT_NAMESPACE, GROUP, ObjectRef
 from reconciler.api.problem import RULES, Problem
@@ -188,7 +189,7 @@ def _unfit(content: dict[Any, Any], *, has_tags: bool) -> Iterator[tuple[str, st
     """(rule, field, message) of documents that are not checked against a schema."""
     kind = content.get("kind")
     if content["apiVersion"] != API_VERSION:
-        yield "UnknownKind", "apiVersion", f"no such version; write {API_VERSION}"
+        yield "UnknownKind", "apiVersion", _no_version(content["apiVersion"])
     if "kind" not in content:
         yield "UnknownKind", "", f"kind is missing; write one of {', '.join(KINDS)}"
     elif not isinstance(kind, str) or (kind not in KINDS and kind not in READ):
@@ -198,6 +199,14 @@ def _unfit(content: dict[Any, Any], *, has_tags: bool) -> Iterator[tuple[str, st
     if has_tags or not _is_json(content):
         odd = _odd_values(content, ())
         yield from ((rule, field_path(parts), text) for rule, parts, text in odd)
+
+
+def _no_version(version: str) -> str:
+    if _VERSION.fullmatch(version) is None:
+        return f"no such version; write {API_VERSION}"
+    own = version.rpartition("/")[2]
+    ours = f"{API_VERSION}, the one of fleet-reconciler {__version__}"
+    return f"no such version as {own}; write {ours}, or upgrade to one that knows {own}"
 
 
 def _is_newer(content: dict[Any, Any]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from dataclasses import replace
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -321,6 +322,30 @@ def test_ten_minutes_of_being_ready_forgive_earlier_failures() -> None:
     assert soon is not None
     assert late is not None
     assert (soon.failures, late.failures) == (7, 1)
+
+
+@pytest.mark.parametrize(
+    ("drain_timeout_s", "message"),
+    [
+        (60.0, "waiting for 2 requests"),
+        (
+            86_400.0,
+            "waiting for 2 requests since 1970-01-01T00:00:00Z, until 1970-01-02T00:00:00Z at most",
+        ),
+    ],
+)
+def test_a_drain_that_may_last_says_since_when_and_until_when(
+    drain_timeout_s: float, message: str
+) -> None:
+    unit = ready_unit()
+    unit = replace(unit, launch=replace(unit.launch, drain_timeout_s=drain_timeout_s))
+    draining = after(unit, events.Run(LAUNCHES[1]))
+    assert draining is not None
+
+    waiting = after(draining, events.SlotsAnswered(draining.question, 2))
+
+    assert waiting is not None
+    assert waiting.message == message
 
 
 def test_a_launch_that_waits_for_the_drain_of_its_predecessor_is_news_once() -> None:

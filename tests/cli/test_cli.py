@@ -433,6 +433,10 @@ def test_an_invalid_fleet_exits_1_with_every_error(
     ("field", "lines"),
     [
         (
+            "InferenceService.spec.resources.gpu",
+            ["InferenceService.spec.resources.gpu: LLMKube's name", "the same as spec.devices"],
+        ),
+        (
             "InferenceService.spec.contextSize",
             ["InferenceService.spec.contextSize: from 128 to 134217728", "a change: process, per"],
         ),

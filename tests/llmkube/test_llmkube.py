@@ -15,7 +15,11 @@ from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.kinds import KINDS
 from reconciler.api.meta import ObjectRef
 from reconciler.api.model import Model
+from reconciler.api.problem import Finding
 from reconciler.llmkube.translate import TABLES
+from reconciler.placement.assignment import assign
+from reconciler.report.flag_origins import flag_origins
+from reconciler.runtimes import RUNTIMES
 from reconciler.source.load import Loaded
 from tests.support.fleets import document, load_texts, model, node, service
 
@@ -428,3 +432,27 @@ def test_the_bare_name_of_a_projector_is_a_file_beside_its_model(
     assert made is not None
     assert made.projector is not None
     assert made.projector.spec.source == where
+
+
+def test_a_problem_of_a_field_of_ours_stands_at_theirs_and_names_both() -> None:
+    revision = loaded({"resources": {"gpu": 2}})
+    ref = service_of(revision).ref
+
+    found = revision.problem(Finding("DevicesUnknown", ref, "spec.devices", "no"))
+
+    assert (found.field, found.message) == ("spec.resources.gpu", "no (here spec.devices)")
+    assert revision.line(ref, "spec.devices") == found.line
+
+
+def test_flags_come_from_the_field_that_its_author_wrote() -> None:
+    revision = loaded({"reasoningBudget": 3, "resources": {"gpu": 2}, "extraArgs": ["--temp", "1"]})
+    chat = service_of(revision)
+    assert revision.fleet
+    (wanted,) = assign(revision.fleet, {}).workloads
+
+    written = revision.written_of(chat.ref)
+    found = flag_origins(chat, wanted, RUNTIMES[wanted.runtime].command, written)
+
+    assert found["spec.reasoningBudget (spec.extraArgs here)"] == ["--reasoning-budget"]
+    assert "--temp" in found["spec.extraArgs"]
+    assert "spec.resources.gpu (spec.devices here)" in found

@@ -187,8 +187,11 @@ def test_json_and_endings_in_capitals_are_read(make: Make, tmp_path: Path) -> No
 
 
 @SOURCES
-def test_a_document_of_kin_is_named_with_what_to_write_instead(make: Make, tmp_path: Path) -> None:
-    text = "apiVersion: flexinfer.ai/v1alpha1\nkind: ModelDeployment\nmetadata: {name: qwen}\n"
+@pytest.mark.parametrize("group", ["flexinfer.ai", "ai.flexinfer", "inference.flexinfer.ai"])
+def test_a_document_of_kin_is_named_with_what_to_write_instead(
+    make: Make, group: str, tmp_path: Path
+) -> None:
+    text = f"apiVersion: {group}/v1alpha1\nkind: ModelDeployment\nmetadata: {{name: qwen}}\n"
 
     loaded = read(make(tmp_path, FLEET | {"a.yaml": text, "b.yaml": f"{model('b')}---\n{text}"}))
 
@@ -199,7 +202,7 @@ def test_a_document_of_kin_is_named_with_what_to_write_instead(make: Make, tmp_p
     (said,) = {p.message for p in loaded.problems}
     assert "`reconcile deploy qwen --source SOURCE`" in said
     assert loaded.fleet is not None
-    under_ours = read(folder(tmp_path / "ours", {"a.yaml": text.replace("flexinfer.ai", GROUP)}))
+    under_ours = read(folder(tmp_path / "ours", {"a.yaml": text.replace(group, GROUP)}))
     assert "write a Model and an InferenceService" in under_ours.problems[0].message
 
 
