@@ -7,28 +7,27 @@ decoding.
 
 from __future__ import annotations
 
-import zlib
-from collections import ChainMap
-from collections.abc import Iterable, Iterator, Mapping
+from collections import ChainMap, defaultdict
+from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
 
 import orjson
+from lz4 import block
 
 from reconciler.api.meta import ObjectRef
 from reconciler.kube.json_text import to_json
 from reconciler.kube.objects import Manifest, ObjectId, ref_of, service_of
 
-_LEVEL = 1  # of zlib: the quickest
 _ROLLOUT = "deployment.kubernetes.io/revision"  # counted by the controller of Deployments
 _SMALL = 1024  # bytes of JSON, such as what is kept of a pod: compressing them gains nothing
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """One object. `text` is JSON, possibly compressed; `service` is the service it is for, or
-    None; `declared` is a digest of what is not its status; `version` is as `version_of` has it;
+    """One object. `text` is JSON, compressed where `is_small`; `service` is the service it is for,
+    or None; `declared` is a digest of what is not its status; `version` is as `version_of` has it;
     `generation` as the API server counts it, None where it does not."""
 
     text: bytes
@@ -36,21 +35,25 @@ class Packed:
     declared: bytes
     version: int
     generation: int | None
+    is_small: bool = False
 
     def manifest(self) -> Manifest:
         manifest: Manifest = orjson.loads(self._json)
         return manifest
 
     def smaller(self) -> Packed:
-        """A third of the size, for objects that are kept for hours: 100 us for a Deployment, and 30
-        on access."""
-        if len(self.text) < _SMALL:
+        """Half the size, for objects that are kept for hours. LZ4: 10 us for a Deployment, and 3 on
+        access, where zlib took a tenth of a roll-out for a third of the size."""
+        if self.is_small or len(self.text) < _SMALL:
             return self
-        return replace(self, text=zlib.compress(self._json, _LEVEL))
+        return replace(self, text=block.compress(self.text), is_small=True)
 
     @property
     def _json(self) -> bytes:
-        return self.text if self.text.startswith(b"{") else zlib.decompress(self.text)
+        if not self.is_small:
+            return self.text
+        text: bytes = block.decompress(self.text)
+        return text
 
 
 Held = Packed | Manifest
@@ -127,6 +130,7 @@ class ObjectSet(Mapping[ObjectId, Manifest]):
 
     def __init__(self, objects: Mapping[ObjectId, Held]) -> None:
         self._held = objects
+        self._by_kind: Mapping[str, Sequence[ObjectId]] | None = None
 
     @classmethod
     def of(cls, objects: Mapping[ObjectId, Manifest]) -> ObjectSet:
@@ -140,6 +144,10 @@ class ObjectSet(Mapping[ObjectId, Manifest]):
         """The same of all but its status, which controllers write many times a second."""
         entry = self._held.get(oid)
         return entry.declared if isinstance(entry, Packed) else entry
+
+    def states_of(self, oids: Iterable[ObjectId]) -> tuple[object, ...]:
+        """`state` of each of these."""
+        return tuple(map(self._held.get, oids))
 
     def states(self) -> Mapping[ObjectId, object]:
         """`state` of each."""
@@ -176,6 +184,28 @@ class ObjectSet(Mapping[ObjectId, Manifest]):
         """The InferenceService that it is for, or None."""
         entry = self._held[oid]
         return entry.service if isinstance(entry, Packed) else service_of(entry)
+
+    def of_kind(self, kind: str) -> Sequence[ObjectId]:
+        """Those of one kind, found in one walk for all kinds."""
+        if self._by_kind is None:
+            by_kind = defaultdict[str, list[ObjectId]](list)
+            for oid in self._held:
+                by_kind[oid.kind].append(oid)
+            self._by_kind = by_kind
+        return self._by_kind.get(kind, ())
+
+    def by_service(self) -> Mapping[ObjectRef, Sequence[ObjectId]]:
+        """Those that are for each service."""
+        by_service = defaultdict[ObjectRef, list[ObjectId]](list)
+        for oid, entry in self._held.items():
+            service = entry.service if isinstance(entry, Packed) else service_of(entry)
+            if service is not None:
+                by_service[service].append(oid)
+        return by_service
+
+    def keys(self) -> KeysView[ObjectId]:
+        """A dict's own, as many ask of thousands whether they are in it."""
+        return self._held.keys()
 
     def only(self, oids: Iterable[ObjectId]) -> ObjectSet:
         return ObjectSet({oid: self._held[oid] for oid in oids})

@@ -127,7 +127,7 @@ class ClusterTarget:
         try:
             seen = self._observer(wanted.fleet)
             wanted = wanted.where(seen.lacking)
-            strangers = Strangers(self.api, seen.objects, self._absent)
+            strangers = Strangers(self.api, seen.objects.keys(), self._absent)
             adoption = adoptable(self.api, wanted, seen, strangers)
             seen = replace(seen, objects=with_adopted(seen.objects, adoption))
             stood = self._stood.find(wanted.fleet, (seen.parent,), partial(sources_of, seen.parent))
@@ -203,7 +203,7 @@ class ClusterTarget:
             strangers=strangers,
         )
         given = fold(contribute(at) for contribute in cluster.contribute)
-        others = strangers.under(oid for oid in given.wanted if oid not in own)
+        others = strangers.under(given.wanted)
         # What the agent of a node wrote is taken over beside the plan, or stays that agent's.
         given = given.without(oid for oid, other in others.items() if is_by_agent(other))
         live = own.changed(others)

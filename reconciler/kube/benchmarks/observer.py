@@ -77,7 +77,7 @@ class BenchmarkObserver:
         placed = tuple(placed)
         judged = {p.workload.ref: self._judge(p) for p in placed}
         services = {ref: m for ref, m in judged.items() if isinstance(m, MeasurableService)}
-        own = [oid for oid in sorted(objects) if _is_of_benchmark(objects, oid)]
+        own = sorted(_of_benchmarks(objects))
         jobs = tuple(oid for oid in own if oid.kind == "Job")
         states = _serving(objects), tuple(map(objects.state, own))
         pods_and_nodes = self._reader.find(*states) if services or jobs else _NOTHING
@@ -88,7 +88,7 @@ class BenchmarkObserver:
         )
         self._judged.keep(judged)
         self._wants.keep(services)
-        self._evidence.keep(objects)
+        self._evidence.keep(objects.keys())
         return BenchmarkObservation(
             services=services,
             skipped={ref: why for ref, why in judged.items() if isinstance(why, str)},
@@ -121,15 +121,16 @@ class BenchmarkObserver:
         return self._evidence.find(oid, (objects.state(oid),), lambda: read_evidence(objects[oid]))
 
 
-def _is_of_benchmark(objects: ObjectSet, oid: ObjectId) -> bool:
-    """Whether one of our objects is a measurement's."""
-    is_named = oid.kind in ("ConfigMap", "Job") and oid.name.startswith(CONFIG_MAP)
-    return is_named and is_benchmark(objects[oid])
+def _of_benchmarks(objects: ObjectSet) -> Iterator[ObjectId]:
+    """Those of our objects that are a measurement's."""
+    for oid in (*objects.of_kind("ConfigMap"), *objects.of_kind("Job")):
+        if oid.name.startswith(CONFIG_MAP) and is_benchmark(objects[oid]):
+            yield oid
 
 
 def _serving(objects: ObjectSet) -> tuple[object, ...]:
     """What changes whenever pods that serve come, go, or become ready."""
-    return tuple(objects.state(oid) for oid in sorted(objects) if oid.kind == "Deployment")
+    return tuple(map(objects.state, sorted(objects.of_kind("Deployment"))))
 
 
 def _asked(need: NeededBenchmark, documents: Documents) -> NeededBenchmark:

@@ -14,8 +14,8 @@ def contribute_adopted(at: ClusterPlanning) -> Contribution:
     what may hold data is."""
     live = at.snapshot.objects
     wanted = {}
-    for oid in live:
-        if oid.kind != "PersistentVolumeClaim" or oid in at.wanted.services:
+    for oid in live.of_kind("PersistentVolumeClaim"):
+        if oid in at.wanted.services:
             continue
         service, record = live.service(oid), adopted(live[oid])
         if service is None or record is None:

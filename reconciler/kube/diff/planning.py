@@ -135,7 +135,7 @@ def _plan(
         unsettled.add(oid)
         changes += steps.changes
         blocked += steps.blocked
-    known.settled.keep(live)
+    known.settled.keep(live.keys())
     known.steps.keep(unsettled)
     left = live.only(oid for oid in live if oid not in wanted)
     left = left.changed(dict.fromkeys(_still_mounted(wanted, live, left, standing)))

@@ -179,7 +179,7 @@ def _of(objects: ObjectSet, fleet: str, known: Memo[ObjectId, bool]) -> ObjectSe
         labels = live["metadata"].get("labels") or {}
         return labels.get(PART_OF_LABEL) == part_of and is_ours(live, fleet)
 
-    known.keep(objects)
+    known.keep(objects.keys())
     return objects.only(
         oid
         for oid in objects
@@ -196,7 +196,7 @@ def _others(absent: Iterable[OwnedKind]) -> frozenset[tuple[str, str]]:
 
 
 def _slices(objects: ObjectSet) -> ObjectSet:
-    return objects.only(oid for oid in objects if oid.kind == "EndpointSlice")
+    return objects.only(objects.of_kind("EndpointSlice"))
 
 
 def _is_lost(cache: InformerCache) -> bool:

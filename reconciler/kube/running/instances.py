@@ -51,11 +51,11 @@ def instances(
     `sources`: where each service was declared when it was last applied."""
     known, objects = known or Running(), ObjectSet.of(objects)
     by_ref, by_hand = {}, {}
-    for oid in objects:
-        if oid.kind == "InferenceService":
-            reason = partial(_reason, objects, oid)
-            by_hand[ref_of(oid)] = known.by_hand.find(oid, (objects.declared(oid),), reason)
-        if oid.kind != "Deployment" or (ref := objects.service(oid)) is None:
+    for oid in objects.of_kind("InferenceService"):
+        reason = partial(_reason, objects, oid)
+        by_hand[ref_of(oid)] = known.by_hand.find(oid, (objects.declared(oid),), reason)
+    for oid in objects.of_kind("Deployment"):
+        if (ref := objects.service(oid)) is None:
             continue
         want, source = wanted.get(ref), sources.get(ref)
         make = partial(_instance, target, objects, oid, want, source, known)
@@ -63,8 +63,8 @@ def instances(
         if not instance.inputs.get("suspended"):
             by_ref[ref] = instance
     for memo in (known.declared, known.instances):
-        memo.keep(objects)
-    known.by_hand.keep(objects)
+        memo.keep(objects.keys())
+    known.by_hand.keep(objects.keys())
     return tuple(_with_overrides(by_ref[ref], by_hand.get(ref, {})) for ref in sorted(by_ref))
 
 
@@ -82,8 +82,8 @@ def explained(
         return running
     objects = ObjectSet.of(objects)
     standing = defaultdict[ObjectRef, list[ObjectId]](list)
-    for oid in objects:
-        if oid.kind in ("Deployment", "Job") and (ref := objects.ref(oid)) in troubled:
+    for oid in (*objects.of_kind("Deployment"), *objects.of_kind("Job")):
+        if (ref := objects.ref(oid)) in troubled:
             standing[ref].append(oid)
 
     def with_reason(of: Instance) -> Instance:

@@ -145,13 +145,12 @@ class PodSpeeds(Listener):
     def _written(self, observed: SpeedInputs) -> Mapping[ObjectRef, Speeds]:
         """What each service's status says of its pods; every document is there."""
         documents = observed.documents
-        self._entries.keep(documents)
+        self._entries.keep(documents.keys())
         return {
             ref_of(oid): self._entries.find(
                 oid, (documents.state(oid),), partial(_own_speeds, documents, oid)
             )
-            for oid in documents
-            if oid.kind == "InferenceService"
+            for oid in documents.of_kind("InferenceService")
         }
 
     def _services(
@@ -161,7 +160,7 @@ class PodSpeeds(Listener):
         status says something."""
         pools = counting_pools(observed.workloads, self.cluster)
         pods: defaultdict[ObjectRef, dict[str, str]] = defaultdict(dict)
-        self._pods.keep(observed.slices)
+        self._pods.keep(observed.slices.keys())
         for oid in sorted(observed.slices):
             ref = observed.slices.service(oid)
             if ref is not None and ref in pools and ref in written:

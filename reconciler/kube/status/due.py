@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from reconciler.api.meta import ObjectRef
+from reconciler.core.plan import Plan
 
 FEW = 20  # on their way at a time: each step of theirs is said in the pass that finds it
 PATIENT_S = 0.5  # of one pass are for others: services that serve can be said in the next one again
@@ -49,6 +50,12 @@ class DueStatuses:
             stood = (each for each in patient if each.stood_s >= stood_s)
             patient = sorted(stood, key=lambda each: -each.stood_s)
         return cls(tuple(urgent), tuple(patient))
+
+
+def takes_a_while(plan: Plan, cluster: str) -> bool:
+    """Whether there is much to do to a cluster's objects."""
+    target = f"cluster/{cluster}"
+    return sum(c.object is not None and c.target == target for c in plan.changes) > FEW
 
 
 def stood_long_s(crowd: int) -> float:

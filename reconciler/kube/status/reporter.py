@@ -6,7 +6,7 @@ Only who leads writes anything.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -26,7 +26,7 @@ from reconciler.kube.left_out import left_out_by_service
 from reconciler.kube.objects import Manifest, ObjectId, ref_of
 from reconciler.kube.observed import observed_clusters, planned_clusters
 from reconciler.kube.status.attempts import Attempts
-from reconciler.kube.status.due import FEW, PATIENT_S, DueStatuses, StatusNews
+from reconciler.kube.status.due import PATIENT_S, DueStatuses, StatusNews, takes_a_while
 from reconciler.kube.status.events import EventWriter, happenings
 from reconciler.kube.status.fleet_status import (
     FLEET_FIELDS,
@@ -99,10 +99,12 @@ class ClusterStatusWriter:
     def report_served(self, planned: Pass) -> int:
         """Write which services serve by now, where they would have to wait for a large plan. How
         many were written. Raises ClusterError."""
-        if not self.stays or (seen := self._seen(planned)) is None:
+        if not self.stays or not takes_a_while(planned.plan, self.api.name):
+            return 0
+        if (seen := self._seen(planned)) is None:
             return 0
         view, documents, _ = seen
-        return self.statuses.write(self.served(view, documents))
+        return self.statuses.write(self.served(view, documents), are_all=False)
 
     def _seen(
         self, planned: Pass
@@ -171,10 +173,9 @@ class ClusterStatusWriter:
         self, view: ClusterView, documents: Mapping[ObjectRef, Manifest]
     ) -> Iterator[DesiredStatus]:
         """What is to be said of them before a plan is applied that takes a while."""
-        if len(view.object_changes) > FEW:
-            turned = (n for n in self._news(view, documents) if n.is_urgent and n.grounds)
-            serve = (n for n in turned if view.serves(n.ref) is not None)
-            yield from self._made(view, documents, serve)
+        turned = (n for n in self._news(view, documents) if n.is_urgent and n.grounds)
+        serve = (n for n in turned if view.serves(n.ref) is not None)
+        yield from self._made(view, documents, serve)
 
     def _made(
         self,
@@ -197,7 +198,7 @@ class ClusterStatusWriter:
         """What may say something else than it does."""
         now = time.monotonic()
         for memo in (self._written, self._serves, self._since):
-            memo.keep(documents)
+            memo.keep(documents.keys())
         for ref in documents:
             if ref.kind not in _TOLD:
                 continue
@@ -245,6 +246,9 @@ class _Documents(Mapping[ObjectRef, Manifest]):
 
     def __contains__(self, ref: object) -> bool:
         return ref in self._ids  # without making it
+
+    def keys(self) -> KeysView[ObjectRef]:
+        return self._ids.keys()
 
     def __iter__(self) -> Iterator[ObjectRef]:
         return iter(self._ids)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from types import MappingProxyType
@@ -82,7 +82,7 @@ class ClusterView:
         return (
             workloads,
             self.generations and self.generations.get(ref),
-            [objects.state(child) for child in (oid, *self._children.get(ref, ()))],
+            objects.states_of((oid, *self._children.get(ref, ()))),
             self.pods.get(ref),
             self.changes(ref),
             self.blocked(ref),
@@ -124,12 +124,6 @@ class ClusterView:
                 return change
         return None
 
-    @property
-    def object_changes(self) -> tuple[Change, ...]:
-        """What is to be done to this cluster's objects."""
-        target = f"cluster/{self.cluster}"
-        return tuple(c for c in self.plan.changes if c.object is not None and c.target == target)
-
     def observed_generation(self, live: Manifest) -> int | None:
         """The generation of a fleet's document that the pass was about."""
         if self.generations is not None:
@@ -158,9 +152,8 @@ class ClusterView:
         return {(i.ref, i.target): i for i in self.instances}
 
     @cached_property
-    def _children(self) -> Mapping[ObjectRef, tuple[ObjectId, ...]]:
-        owned = ((self._packed.service(oid), oid) for oid in self._packed)
-        return _grouped((ref, oid) for ref, oid in owned if ref is not None)
+    def _children(self) -> Mapping[ObjectRef, Sequence[ObjectId]]:
+        return self._packed.by_service()
 
     @cached_property
     def _manifest(self) -> Callable[[ObjectId], Manifest]:

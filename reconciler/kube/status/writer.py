@@ -80,9 +80,10 @@ class StatusWriter:
             return live
         return {**live, "status": {**(live.get("status") or {}), **orjson.loads(status)}}
 
-    def write(self, entries: Iterable[DesiredStatus]) -> int:
+    def write(self, entries: Iterable[DesiredStatus], *, are_all: bool = True) -> int:
         """Bring each up to date; returns how many were written. A failure is logged once, and
-        retried with the next pass."""
+        retried with the next pass. `are_all`: of what was written before and is not among them
+        nothing has to be known any more."""
         pending: dict[str, _Written] = {}
 
         def due() -> Iterator[DesiredStatus]:
@@ -110,7 +111,7 @@ class StatusWriter:
                     settle()
             while begun:
                 settle()
-        self._written = pending
+        self._written = pending if are_all else self._written | pending
         failed = frozenset(result for result in results if isinstance(result, str))
         for line in sorted(failed - self._failed):
             _log.warning("%s", line)
