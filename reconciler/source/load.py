@@ -17,6 +17,7 @@ from reconciler.api.problem import Counts, Finding, Problem, Severity
 from reconciler.fleet.fleet import Fleet, Origin
 from reconciler.fleet.model_gpus import FilledServices, with_model_gpus
 from reconciler.llmkube.translate import theirs_of, translated
+from reconciler.source.alike import without_repeats
 from reconciler.source.chat_templates import ServicesWithTexts, with_templates
 from reconciler.source.declared import DeclaredObjects
 from reconciler.source.files import (
@@ -211,7 +212,7 @@ def _load(
     declared, settled = cache.settled(declared)
     objects = dict(declared.objects)
     findings = (
-        *_own_findings(files, origins),
+        *without_repeats(_own_findings(files, origins)),
         *templates,
         *(finding for each in settled.values() for finding in each.findings),
         *(settled[f.ref].placed(f) if f.ref in settled else f for f in check_all(declared)),

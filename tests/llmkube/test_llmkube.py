@@ -336,6 +336,20 @@ def test_what_has_no_effect_or_another_value_is_said_once(
     assert problems[:1] == ([(rule, field)] if rule else [])
 
 
+def test_what_many_documents_say_alike_is_one_note_for_the_fleet() -> None:
+    alike = [model(f"m{number}", quantization="Q4_K_M") for number in range(8)]
+
+    revision = load_texts(*alike, model("other", refreshPolicy="OnChange"))
+
+    of_all, of_one = revision.problems
+    assert (of_all.path, of_all.line, of_all.field) == ("0.yaml", 6, "spec.quantization")
+    assert of_all.message.endswith(
+        "of the file (the same in default/m1, default/m2, default/m3, default/m4, default/m5 and 2"
+        " more)"
+    )
+    assert of_one.field == "spec.refreshPolicy"
+
+
 def test_a_service_that_takes_from_its_model_is_the_same_object_again() -> None:
     """A new plan of an unchanged object costs nothing as long as it is identical."""
     from reconciler.runtimes import RUNTIMES
