@@ -7,6 +7,7 @@ from typing import Any
 from reconciler.llmkube.field import LlmkubeField
 from reconciler.llmkube.translate import TABLES
 
+PART = "A part of LLMKube's documents."
 MARK = "LLMKube's field"  # $comment of each: it is no field that a message should propose
 
 
@@ -30,7 +31,7 @@ def _part(part: dict[str, Any], name: str, definitions: dict[str, Any]) -> dict[
         "type": "object",
         "additionalProperties": False,
         "properties": {},
-        "description": "A part of LLMKube's documents.",
+        "description": PART,
         "$comment": MARK,
     }
     inner: dict[str, Any] = part["properties"].setdefault(name, made)

@@ -437,6 +437,14 @@ def test_an_invalid_fleet_exits_1_with_every_error(
             ["InferenceService.spec.resources.gpu: LLMKube's name", "the same as spec.devices"],
         ),
         (
+            "InferenceService.spec.rolloutPolicy",
+            ["spec.rolloutPolicy: fields below", "  spec.rolloutPolicy.waitForIdle: LLMKube's"],
+        ),
+        (
+            "Model.spec.hardware.gpu",
+            ["How much of it lies on devices", "gpu.vendor: LLMKube's name"],
+        ),
+        (
             "InferenceService.spec.contextSize",
             ["InferenceService.spec.contextSize: from 128 to 134217728", "a change: process, per"],
         ),
