@@ -1,4 +1,4 @@
-"""What the fleet's services become: each one's command, in which a node's facts stand as {words};
+"""What the fleet's services become: each one's command, in which what only a node knows stands as {words};
 with -o DIR the objects of its clusters as files, DIR/CLUSTER/NAMESPACE/SERVICE.yaml, for Flux or
 Argo CD; with --images the container images, by runtime and accelerator. It opens no connection.
 """
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from reconciler.fleet.command import Command
     from reconciler.fleet.workload import Workload
     from reconciler.loop.desired import Desired
+    from reconciler.runtimes.runtime import Runtime
 
 _FORMATS = ("text", "json")
 _NO_FOLDERS = ("yaml", "yml", "sarif", "github", "markdown", "md", "wide", "name")
@@ -76,11 +77,10 @@ def _clusters(args: argparse.Namespace) -> tuple[str, ...]:
 
 def _print_commands(args: argparse.Namespace, desired: Desired) -> int:
     from reconciler.runtimes import RUNTIMES
-    from reconciler.runtimes.runtime import NodeFacts
 
     in_pods = commands_in_pods(desired)
     rendered = [
-        (w, in_pods.get(w.ref) or RUNTIMES[w.runtime].command(w, NodeFacts()))
+        (w, in_pods.get(w.ref) or _left_open(w, RUNTIMES[w.runtime]))
         for w in desired.assignment.workloads
     ]
     if args.output == "json":
@@ -96,6 +96,10 @@ def _print_commands(args: argparse.Namespace, desired: Desired) -> int:
         for name, text in command.files.items():
             print(f"\n# {{dir}}/{name}\n" + "\n".join(map(printable, text.split("\n"))))
     return Exit.OK
+
+
+def _left_open(workload: Workload, runtime: Runtime) -> Command:
+    return runtime.command(workload, runtime.open_facts)
 
 
 def commands_in_pods(desired: Desired) -> dict[ObjectRef, Command]:

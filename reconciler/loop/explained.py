@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from reconciler.api.inferenceservice import InferenceService
@@ -16,7 +17,6 @@ from reconciler.placement.explanation import Explanation, explain_service
 from reconciler.report.explain import as_planned, explain_json
 from reconciler.report.flag_origins import flag_origins
 from reconciler.runtimes import RUNTIMES
-from reconciler.runtimes.runtime import NodeFacts
 
 if TYPE_CHECKING:
     from reconciler.source.load import Loaded
@@ -50,8 +50,9 @@ def command_left_open(explanation: Explanation) -> Command | None:
     """The command with a node's facts left open, where no node could fill them in."""
     if explanation.sized is None:
         return None
-    facts = NodeFacts(host=explanation.sized.listen.host)
-    return RUNTIMES[explanation.sized.runtime].command(explanation.sized, facts)
+    runtime = RUNTIMES[explanation.sized.runtime]
+    facts = replace(runtime.open_facts, host=explanation.sized.listen.host)
+    return runtime.command(explanation.sized, facts)
 
 
 def origins_of(explanation: Explanation, loaded: Loaded) -> Mapping[str, Sequence[str]]:

@@ -36,8 +36,7 @@ _PARTS = (
 NO_ORIGINS: Mapping[str, Sequence[str]] = MappingProxyType({})
 
 _INDENT = 6
-_PLACEHOLDERS = {  # what NodeFacts leaves open
-    "binary": "the engine's program on the node",
+_PLACEHOLDERS = {  # what NodeFacts leaves open, and the image
     "image": "what the image starts, or spec.command",
     "port": "the port that the node gives it",
     "store": "the node's model store",

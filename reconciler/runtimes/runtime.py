@@ -194,3 +194,8 @@ class Runtime:
     needs_model: bool = True
     stated_memory: Callable[[Mapping[str, Any]], int | None] | None = None
     aliases: tuple[str, ...] = ()
+
+    @property
+    def open_facts(self) -> NodeFacts:
+        """Those of a node that is not known: its program is the one on its PATH."""
+        return NodeFacts(binary=self.engine.programs[:1])

@@ -481,7 +481,7 @@ def test_explain_prints_the_documented_json(
         {"node": "mac", "fits": True, "reasons": ["it is placed here"]}
     ]
     assert document["memory"] is None
-    assert document["command"][:3] == ["{binary}", "--model", "{store}/gemma"]
+    assert document["command"][:3] == ["llama-server", "--model", "{store}/gemma"]
     assert "{port}" in document["command"]
 
 
@@ -544,8 +544,8 @@ def test_explain_has_a_flag_on_each_line_and_says_what_a_placeholder_is(
     _, text, _ = run(capsys, "explain", "chat", "-C", fleet)
     _, document, _ = run(capsys, "explain", "chat", "-C", fleet, "-o", "json")
 
-    begin = text.index("'{binary}' \\\n")
-    command, explained = text[begin:].split("  {binary} is the engine's program on the node\n")
+    begin = text.index("llama-server \\\n")
+    command, explained = text[begin:].split("  {port} is the port that the node gives it\n")
     assert shlex.split(command.replace("\\\n", "")) == json.loads(document)["command"]
     assert "\n    --ctx-size 8192 \\\n" in command
     assert "{store} is the node's model store" in explained
@@ -611,7 +611,7 @@ def test_render_prints_a_command_a_service(fleet: Path, capsys: pytest.CaptureFi
 
     (rendered,) = json.loads(out)
     assert code == 0
-    assert rendered["argv"][0] == "{binary}"
+    assert rendered["argv"][0] == "llama-server"
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
