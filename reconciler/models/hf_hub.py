@@ -39,7 +39,8 @@ def _answer(question: dict[str, Any]) -> dict[str, Any]:
     except OSError as error:
         return {
             "error": "setup",
-            "message": f"the token's file cannot be read: {error_text(error)}",
+            "message": f"--hf-token-file {question['tokenFile']}: cannot be read:"
+            f" {error_text(error, question['tokenFile'])}",
         }
     api = HfApi(endpoint=endpoint, token=token or False)
     _stay_at(endpoint)

@@ -144,3 +144,21 @@ def test_who_sees_the_page(
     assert answer.status == status
     assert (FLEET.title in answer.text) == (status == 200)
     assert answer.headers["x-frame-options"] == "DENY"
+
+
+@pytest.mark.parametrize("named", ["page_token_file", "secret_file"])
+def test_a_file_of_secrets_that_is_not_there_is_said_at_the_start(
+    named: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    absent = tmp_path / "absent"
+    serves = Serves(Listen("127.0.0.1", 0), **{named: absent})
+    board = Board(lambda: Role(leads=True))
+    server = OperatorServer(board, lambda: FLEET, serves, lambda: None)
+
+    server.start()
+    server.wait(PATIENCE_S)
+    server.close()
+
+    option = {"page_token_file": "--page-token-file", "secret_file": "--webhook-secret-file"}[named]
+    said = [text for text in caplog.messages if "there is no such file" in text]
+    assert [text.partition(": ")[0] for text in said] == [f"{option} {absent}"]

@@ -103,6 +103,11 @@ class _Hook:
         self._wake = wake
         self._failures = Allowance(_BURST, _PER_S, clock)
         self._bodies = 0
+        if secret_file is not None and not secret_file.is_file():  # a Secret may come later
+            _log.warning(
+                "--webhook-secret-file %s: there is no such file; nobody can wake us until then",
+                secret_file,
+            )
 
     async def receive(self, request: Request) -> Response:
         secrets = self._secrets()

@@ -36,6 +36,10 @@ def pages(
     if file is None and is_loopback:
         return Pages(documents, refusal=only_this_machine)
     token = partial(_token, file)
+    if file is not None and not file.is_file():  # a Secret may come later
+        _log.warning(
+            "--page-token-file %s: there is no such file; nobody can sign in until then", file
+        )
     session = Session(token, _WHERE, secure=False, clock=clock)
     known = only_known(session)
     return Pages(
