@@ -61,6 +61,14 @@ class KubernetesPool(Spec):
         int,
         Field(ge=1, description="Nodes of the pool: so many times its memory and devices."),
     ] = 1
+    device_replicas: Annotated[
+        Annotated[int, Field(ge=1)] | None,
+        Field(
+            description="Pods that may share each device in turns, as its device plugin is set"
+            " (replicas of timeSlicing). Unset: what nodeSelector says (nvidia.com/gpu.replicas),"
+            " else each has its own."
+        ),
+    ] = None
     cache: Annotated[
         str,
         Field(

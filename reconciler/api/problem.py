@@ -80,6 +80,7 @@ _RULES = (
     ),
     Rule("SecurityRefused", Severity.BLOCKED, "A right of pods that the Fleet does not allow."),
     Rule("PoolFull", Severity.WARNING, "The pool cannot hold all pods at a time; some wait."),
+    Rule("DeviceShared", Severity.WARNING, "Pods that may share a device do not fit it together."),
     Rule("NoNodeSelected", Severity.WARNING, "No node of the cluster has the pool's nodeSelector."),
     Rule("ClaimIsShared", Severity.WARNING, "Nodes could share a claim, and the pool says no."),
     Rule("ImageMismatch", Severity.WARNING, "An image that is, by its name, another engine's."),

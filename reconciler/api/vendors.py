@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -53,6 +54,8 @@ VENDORS: Mapping[str, Vendor] = MappingProxyType(
 GPU_RESOURCES = frozenset(row.resource for row in VENDORS.values() if row.resource)
 """Resources of whole GPUs, not of parts of one, such as nvidia.com/mig-1g.5gb."""
 
+# nvidia.com/mig-1g.10gb, -1g.10gb.me, -1c.3g.40gb
+_SLICE = re.compile(r"nvidia\.com/mig-(\d+c\.)?\d+g\.(?P<gb>[1-9]\d{0,3})gb(\.[a-z.]+)?", re.ASCII)
 _BY_ACCELERATOR: Mapping[str, str] = {row.accelerator: name for name, row in VENDORS.items()}
 _BY_DOMAIN = {row.resource.partition("/")[0]: name for name, row in VENDORS.items() if row.resource}
 
@@ -66,6 +69,17 @@ def resource_of(accelerator: str | None) -> str | None:
     """The resource by which pods ask for devices of a kind."""
     vendor = _BY_ACCELERATOR.get(accelerator or "")
     return VENDORS[vendor].resource if vendor else None
+
+
+def slice_bytes(resource: str, labels: Mapping[str, str]) -> int | None:
+    """The memory of a slice of a GPU (MIG) by the labels of its node, which say it exactly, else by
+    its own name, in gigabytes of 10^9; None: the resource is no slice."""
+    named = _SLICE.fullmatch(resource)
+    if named is None:
+        return None
+    exact = labels.get(f"{resource}.memory", "")
+    is_exact = exact.isascii() and exact.isdecimal() and len(exact) < 10
+    return int(exact) * 2**20 if is_exact and int(exact) else int(named["gb"]) * 10**9
 
 
 def vendor_of(resource: str) -> str | None:

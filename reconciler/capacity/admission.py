@@ -14,6 +14,7 @@ from reconciler.api.problem import Finding
 from reconciler.api.quantity import format_bytes, show_bytes
 from reconciler.capacity.estimates import Estimates
 from reconciler.capacity.ledger import Ledger
+from reconciler.capacity.parts import has_one_device, sharers, sliced
 from reconciler.capacity.pools import MemoryPool, budgeted, needs_of_stated, pools, settled
 from reconciler.capacity.remedies import Occupancy, refusal, shortfall
 from reconciler.capacity.smaller import Asked, ModelRequest, useful_context
@@ -46,13 +47,19 @@ class Candidate:
 @dataclass(frozen=True, slots=True)
 class Sized:
     """A candidate with its memory. `asked` is None while that is not known; `beside` is the number
-    of services admitted to the node before it, 0 in a pool."""
+    of services admitted to the node before it."""
 
     candidate: Candidate
     workload: Workload
     asked: Asked | None
     pools: tuple[MemoryPool, ...]  # with the budgets that apply to this service
     beside: int
+
+    @property
+    def pods(self) -> int:
+        """The largest number of its pods at a time."""
+        spec = self.candidate.service.spec
+        return spec.autoscaling.max_replicas if spec.autoscaling else spec.replicas
 
 
 @dataclass(slots=True)
@@ -70,12 +77,12 @@ class Admission:
     @property
     def is_pool(self) -> bool:
         """Whether it represents many nodes, among which Kubernetes chooses: each pod is checked
-        alone."""
+        alone, but on the one device that all share."""
         return self.node.spec.kubernetes is not None
 
     def room(self, others: Others = NOBODY) -> Occupancy:
-        """The node with all admitted services; a pool is empty."""
-        taken = Ledger(() if self.is_pool else _running(self.admitted), self._used(others))
+        """The node with all admitted services; a pool is empty, but for a device that all share."""
+        taken = Ledger(self.tenants(self.admitted), self._used(others))
         return Occupancy(self.node.metadata.name, pools(self.node), taken)
 
     def refusals(self, others: Others = NOBODY) -> Iterator[tuple[Sized, Occupancy]]:
@@ -83,10 +90,26 @@ class Admission:
         next one: they share a ledger."""
         taken, admitted = Ledger((), self._used(others)), 0
         for sized in self.refused:
-            for tenant in _running(self.admitted[admitted : sized.beside]):
+            for tenant in self.tenants(self.admitted[admitted : sized.beside]):
                 taken.replace(tenant.ref, tenant.needs)
             admitted = sized.beside
             yield sized, Occupancy(self.node.metadata.name, sized.pools, taken)
+
+    def tenants(self, admitted: Iterable[Sized]) -> Iterator[Workload]:
+        """What takes memory that one more would need: of the pods of a pool what they take of the
+        one device that all share."""
+        if not self.is_pool:
+            yield from _running(admitted)
+        elif has_one_device(self.node):
+            for sized in admitted:
+                if not sized.workload.suspended and self.shares(sized.candidate):
+                    on_device = (n for n in sized.workload.needs if n.pool.startswith("device"))
+                    all_pods = (replace(n, bytes=n.bytes * sized.pods) for n in on_device)
+                    yield replace(sized.workload, needs=tuple(all_pods))
+
+    def shares(self, candidate: Candidate) -> bool:
+        """Whether its pods may be on a device with others."""
+        return sharers(self.node, candidate.service) != 1
 
     def _used(self, others: Others) -> Mapping[str, int]:
         return others.get(self.node.metadata.name, {})
@@ -101,7 +124,8 @@ def admit(
     ledger = Ledger(())
     for candidate in result.asked:
         sized = _size(candidate, stated, facts, estimates, result)
-        ledger = Ledger(()) if result.is_pool else ledger
+        if result.is_pool:
+            ledger = Ledger(result.tenants(result.admitted) if result.shares(candidate) else ())
         ref = sized.workload.ref
         if sized.workload.suspended:
             result.admitted.append(sized)
@@ -216,8 +240,10 @@ def _size(
     result: Admission,
 ) -> Sized:
     workload, runtime, node = candidate.workload, candidate.runtime, result.node
-    known = budgeted(stated, candidate.service, tuple(candidate.models.values()))
-    admitted = 0 if result.is_pool else len(result.admitted)
+    of_pods = sliced(stated, node, candidate.service)
+    known = budgeted(of_pods, candidate.service, tuple(candidate.models.values()))
+    # Of a slice nobody else has anything: it is judged as if it were the first.
+    admitted = len(result.admitted) if not result.is_pool or result.shares(candidate) else 0
     if runtime.stated_memory is not None:
         made, needs = _as_stated(workload, runtime.stated_memory(workload.settings), known, result)
         return Sized(candidate, replace(workload, memory=made, needs=needs), None, known, admitted)

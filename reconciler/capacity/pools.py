@@ -55,8 +55,13 @@ def pools(node: FleetNode) -> tuple[MemoryPool, ...]:
         known.append(_pool(name, hardware.memory, rules.budget, rules.fraction, rules.reserve))
     for i, total in enumerate(discrete):
         assert isinstance(total, int)  # the filter above leaves sizes
-        known.append(_pool(f"device{i}", total, None, rules.devices.fraction, 0))
+        known.append(device_pool(i, total, rules.devices.fraction))
     return tuple(known)
+
+
+def device_pool(number: int, total: int, fraction: float) -> MemoryPool:
+    """The memory of a device's own."""
+    return _pool(f"device{number}", total, None, fraction, 0)
 
 
 def budgeted(

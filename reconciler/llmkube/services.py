@@ -82,14 +82,24 @@ FIELDS: tuple[LlmkubeField, ...] = (
         AMOUNT,
         "LLMKube does nothing with it either; what a device has is its FleetNode's",
     ),
-    lost(
+    answered(
         "spec.resources.gpuSharing.mode",
         one_of("exclusive", "shared", "partitioned"),
-        "write the device's name under resources.limits, such as nvidia.com/mig-1g.10gb",
+        "the pool's device plugin has pods share, and its deviceReplicas says so to plans",
         "exclusive",
+        "partitioned",
     ),
-    lost("spec.resources.gpuSharing.profile", TEXT, "write it under resources.limits"),
-    lost("spec.resources.gpuSharing.memoryLimitGiB", COUNT, "nothing enforces it"),
+    converted(
+        "spec.resources.gpuSharing.profile",
+        TEXT,
+        "spec.resources.limits: nvidia.com/mig-PROFILE 1",
+        lambda value: {"spec.resources.limits": {f"nvidia.com/mig-{value}": 1}} if value else {},
+    ),
+    answered(
+        "spec.resources.gpuSharing.memoryLimitGiB",
+        COUNT,
+        "what it takes is worked out from the header, and nothing enforced this figure",
+    ),
     # Where clients reach it
     answered(
         "spec.endpoint.path",

@@ -37,13 +37,15 @@ class PodDemand:
 
 @dataclass(frozen=True, slots=True)
 class CandidateNode:
-    """`offered`: how many of each resource for GPUs it has; `tenants`: our pods there."""
+    """`offered`: how many of each resource for GPUs it has; `slices`: the memory of those that are
+    slices of GPUs (MIG); `tenants`: our pods there."""
 
     name: str
     labels: NodeLabels = _UNKNOWN
     offered: tuple[tuple[str, int], ...] = ()
     tenants: tuple[PodDemand, ...] = ()
     cost: float | None = None
+    slices: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +88,17 @@ def _about(demand: PodDemand, node: CandidateNode) -> NodeLabels:
 
 
 def _memory(demand: PodDemand, node: CandidateNode, labels: NodeLabels) -> NodeMisfit | None:
-    if demand.gpu_bytes is None or labels.vram is None or labels.unified:
+    a_slice = dict(node.slices).get(demand.resource or "")
+    has = labels.vram if a_slice is None else a_slice
+    if demand.gpu_bytes is None or has is None or (labels.unified and a_slice is None):
         return None
-    budget = int(labels.vram * demand.share)
+    budget = int(has * demand.share)
     needs, wants = show_bytes(demand.gpu_bytes), demand.service
     if demand.gpu_bytes > budget:
-        basis = f"{show_bytes(labels.vram)} x {demand.share:g} = {show_bytes(budget)}"
-        return NodeMisfit(f"{wants} needs {needs} of a GPU, and node {node.name} has {basis}")
-    free = _free_of_shared(demand, node, labels.count, budget)
+        what = "a GPU" if a_slice is None else str(demand.resource)
+        basis = f"{show_bytes(has)} x {demand.share:g} = {show_bytes(budget)}"
+        return NodeMisfit(f"{wants} needs {needs} of {what}, and node {node.name} has {basis}")
+    free = None if a_slice else _free_of_shared(demand, node, labels.count, budget)
     if free is None or len(free) < demand.gpus or free[demand.gpus - 1] >= demand.gpu_bytes:
         return None
     left = show_bytes(max(free[demand.gpus - 1], 0))

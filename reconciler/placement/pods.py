@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from math import prod
 
 from reconciler.api.fleetnode import FleetNode, KubernetesPool
 from reconciler.api.inferenceservice import InferenceService
@@ -15,6 +16,7 @@ from reconciler.api.problem import Finding
 from reconciler.api.quantity import show_bytes
 from reconciler.api.vendors import VENDORS
 from reconciler.capacity.admission import Admission, Candidate, Sized
+from reconciler.capacity.parts import asks_for_slice, replicas, sharers
 from reconciler.capacity.pools import pools, spelled
 from reconciler.fleet.fleet import Fleet
 from reconciler.fleet.workload import NodePool
@@ -218,22 +220,58 @@ def overfull(admissions: Iterable[Admission]) -> Iterator[Finding]:
         if findings:
             message = f"{'; '.join(findings)}: pods beyond that wait (Pending)"
             yield Finding("PoolFull", node.ref, "spec.kubernetes", message)
+        yield from _on_one_device(node, running)
 
 
 def _devices(node: FleetNode, pool: KubernetesPool, running: list[Sized]) -> Iterator[str]:
-    has = pool.count * len(node.spec.hardware.devices)
-    wanted = sum(sized.workload.devices * _most(sized) for sized in running)
+    factors = [pool.count, len(node.spec.hardware.devices)]
+    factors += [shared] if (shared := replicas(node)) else []
+    has = prod(factors)
+    whole = (s for s in running if _is_counted(node, s.candidate.service))
+    wanted = sum(sized.workload.devices * sized.pods for sized in whole)
     if has and wanted > has:
         yield (
-            f"its services want {wanted} devices at most, and {pool.count} x"
-            f" {len(node.spec.hardware.devices)} = {has} are there"
+            f"its services want {wanted} devices at most, and"
+            f" {' x '.join(map(str, factors))} = {has} are there"
         )
+
+
+def _is_counted(node: FleetNode, service: InferenceService) -> bool:
+    """Whether a pod takes of as many devices as are stated: not of slices of them, nor where
+    nobody says how many pods share one."""
+    return not asks_for_slice(node, service) and sharers(node, service) is not None
+
+
+def _on_one_device(node: FleetNode, running: list[Sized]) -> Iterator[Finding]:
+    """Pods that share devices in turns, where the largest that may be on one do not fit it
+    together. Nothing divides its memory among them."""
+    budget = min((p.budget_bytes for p in pools(node) if p.name.startswith("device")), default=0)
+    sharing = []
+    for sized in running if budget else ():
+        most = sharers(node, sized.candidate.service)
+        taken = max(
+            (n.bytes for n in sized.workload.needs if n.pool.startswith("device")), default=0
+        )
+        if most != 1 and taken:
+            sharing += [(taken, sized.workload.ref, most)] * sized.pods
+    sharing.sort(key=lambda pod: (-pod[0], pod[1]))
+    most = max((most or len(sharing) for _, _, most in sharing), default=0)
+    largest = sharing[:most]
+    together = sum(taken for taken, _, _ in largest)
+    if len(largest) > 1 and together > budget:
+        named = ", ".join(sorted({ref.label for _, ref, _ in largest}))
+        message = (
+            f"{len(largest)} pods that may share a device ({named}) take {show_bytes(together)} of"
+            f" it together, and it has {show_bytes(budget)} for models: Kubernetes may put them on"
+            " the same one, where the last to start fails"
+        )
+        yield Finding("DeviceShared", node.ref, "spec.kubernetes", message)
 
 
 def _memory(node: FleetNode, pool: KubernetesPool, running: list[Sized]) -> Iterator[str]:
     for stated in pools(node):
         wanted = sum(
-            need.bytes * _most(sized)
+            need.bytes * sized.pods
             for sized in running
             for need in sized.workload.needs
             if need.pool == stated.name and not need.pool.startswith("device")
@@ -244,9 +282,3 @@ def _memory(node: FleetNode, pool: KubernetesPool, running: list[Sized]) -> Iter
                 f"its services want {show_bytes(wanted)} of {spelled(stated.name)} at most, and"
                 f" {pool.count} x {show_bytes(stated.budget_bytes)} = {has} are there"
             )
-
-
-def _most(sized: Sized) -> int:
-    """The largest number of pods at a time."""
-    spec = sized.candidate.service.spec
-    return spec.autoscaling.max_replicas if spec.autoscaling else spec.replicas

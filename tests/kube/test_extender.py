@@ -320,6 +320,17 @@ def test_a_pod_wants_what_its_deployment_and_its_pool_say() -> None:
     assert node_facts(NODES["l4"], {"pool": pool}, DEFAULT_PREFIX).cost == 0.8
 
 
+def test_a_slice_has_the_memory_that_its_node_or_its_name_says() -> None:
+    labels = {"nvidia.com/mig-1g.5gb.memory": "4864"}
+    offers = {"nvidia.com/mig-1g.5gb": "7", "nvidia.com/mig-3g.20gb": "1", GPU: "1"}
+    node = {"metadata": {"name": "a", "labels": labels}, "status": {"allocatable": offers}}
+
+    assert node_facts(node, {}, DEFAULT_PREFIX).slices == (
+        ("nvidia.com/mig-1g.5gb", 4864 * 2**20),
+        ("nvidia.com/mig-3g.20gb", 20 * 10**9),
+    )
+
+
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5),
                     lambda inner: st.lists(inner, max_size=3)
                     | st.dictionaries(st.sampled_from(

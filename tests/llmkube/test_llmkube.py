@@ -144,6 +144,10 @@ def service_of(revision: Loaded) -> InferenceService:
         ({"resources": {"gpu": 2}}, {"devices": 2}),
         ({"resources": {"gpu": 0}}, {"gpuLayers": 0}),
         (
+            {"resources": {"gpuSharing": {"mode": "partitioned", "profile": "3g.40gb"}}},
+            {"resources": {"limits": {"nvidia.com/mig-3g.40gb": 1}}},
+        ),
+        (
             {"resources": {"cpu": "2", "memory": "4Gi"}},
             {"resources": {"requests": {"cpu": "2", "memory": "4Gi"}}},
         ),

@@ -96,6 +96,18 @@ def test_what_another_namespace_says_to_need_counts_as_its_share_of_a_gpu_at_mos
     assert node_misfit(replace(WANTS, gpu_bytes=20 * GIB), small) is None
 
 
+def test_a_slice_has_its_own_memory_whatever_the_gpu_has() -> None:
+    name = "nvidia.com/mig-1g.5gb"
+    wants = replace(WANTS, resource=name, gpu_bytes=4 * GIB)
+    node = CandidateNode("a", L4, ((name, 7),), (wants,) * 6, slices=((name, 5 * GIB),))
+
+    assert node_misfit(wants, node) is None
+    assert _reason(replace(wants, gpu_bytes=5 * GIB), node) == (
+        f"default/chat needs 5.0 GiB of {name}, and node a has 5.0 GiB x 0.95 = 4.8 GiB",
+        True,
+    )
+
+
 def test_whole_gpus_are_left_to_kubernetes_to_count() -> None:
     """It knows sooner than we do that a pod has gone."""
     other = replace(WANTS, service="default/other", gpu_bytes=15 * GIB)

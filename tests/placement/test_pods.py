@@ -206,6 +206,80 @@ def test_more_devices_than_a_pool_has_are_a_warning_as_kubernetes_lets_pods_wait
     ] * warned
 
 
+SLICE = {"resources": {"limits": {"nvidia.com/mig-3g.40gb": 1}}}
+A100 = {"memory": "256Gi", "devices": [{"vendor": "NVIDIA", "memory": "80Gi"}]}
+LABEL = {"nvidia.com/mig-3g.40gb.memory": "20096"}
+
+
+@pytest.mark.parametrize(
+    ("hardware", "selector", "spec", "budget"),
+    [
+        (A100, {}, {}, "80.0 GiB x 0.95 = 76.0 GiB"),
+        (A100, {}, SLICE, "nvidia.com/mig-3g.40gb: 37.3 GiB x 0.95 = 35.4 GiB"),
+        ({}, {}, SLICE, "nvidia.com/mig-3g.40gb: 37.3 GiB x 0.95 = 35.4 GiB"),
+        (A100, LABEL, SLICE, "nvidia.com/mig-3g.40gb: 19.6 GiB x 0.95 = 18.6 GiB"),
+        (A100, {"nvidia.com/mig-3g.40gb.memory": "0"}, SLICE, "37.3 GiB x 0.95 = 35.4 GiB"),
+    ],
+)
+def test_a_pod_on_a_slice_has_the_memory_of_the_slice(
+    hardware: dict[str, Any], selector: dict[str, str], spec: dict[str, Any], budget: str
+) -> None:
+    home = pool(hardware=hardware, kubernetes={"nodeSelector": selector})
+
+    assert homes(assign(fleet(home, STORED, on("edge", **spec)), known(10 * GIB))) == {
+        "chat": "edge"
+    }
+    assert (
+        budget in messages(assign(fleet(home, STORED, on("edge", **spec)), known(90 * GIB)))["chat"]
+    )
+
+
+SHARED = {"resources": {"limits": {"nvidia.com/gpu.shared": 1}}}
+TURNS = {"nodeSelector": {"nvidia.com/gpu.sharing-strategy": "time-slicing"}}
+FOUR = {"nodeSelector": {"nvidia.com/gpu.replicas": "4"}}
+
+
+@pytest.mark.parametrize(
+    ("kubernetes", "spec", "held", "warned"),
+    [
+        ({}, {}, [], ["PoolFull"]),  # each waits for a device of its own
+        ({"deviceReplicas": 4}, {}, ["b"], []),
+        ({"deviceReplicas": 1}, {}, [], ["PoolFull"]),
+        (FOUR, {}, ["b"], []),
+        (TURNS, {}, ["b"], []),
+        ({}, SHARED, ["b"], []),
+        ({"deviceReplicas": 4}, SLICE, [], []),
+        ({"deviceReplicas": 4, "count": 2}, {}, [], ["DeviceShared"]),
+        ({**TURNS, "count": 2}, {}, [], ["DeviceShared"]),
+        ({"deviceReplicas": 4, "count": 2}, {"gpuLayers": 0}, [], []),
+    ],
+)
+def test_pods_that_share_a_device_have_to_fit_it_together(
+    kubernetes: dict[str, Any], spec: dict[str, Any], held: list[str], warned: list[str]
+) -> None:
+    """Where there is one, it is known that they do; where there are more, only that they may."""
+    models = [model(n, source=f"models/{n}.gguf") for n in "ab"]
+    services = [on("edge", n, modelRef=n, **spec) for n in "ab"]
+    home = pool(hardware=L4, kubernetes=kubernetes)
+
+    assignment = assign(fleet(home, *models, *services), known(15 * GIB, *"ab"))
+
+    assert list(rules(assignment)) == held
+    assert [f.rule for f in assignment.warnings if f.ref.kind == "FleetNode"] == warned
+    if held:
+        assert "taken by default/a" in messages(assignment)["b"]
+
+
+def test_replicas_that_may_share_a_device_are_named() -> None:
+    home = pool(hardware=L4, kubernetes={"deviceReplicas": 2})
+
+    assignment = assign(fleet(home, STORED, on("edge", replicas=3)), known(15 * GIB))
+
+    found = {f.rule: f.message for f in assignment.warnings}
+    assert found["DeviceShared"].startswith("2 pods that may share a device (")
+    assert "1 x 1 x 2 = 2 are there" in found["PoolFull"]
+
+
 def test_a_pool_that_its_services_fill_to_the_last_byte_is_large_enough() -> None:
     service, models = on("edge", replicas=2), (STORED,)
     (alone,) = assign(fleet(pool(hardware={"memory": "64Gi"}), *models, service), known()).workloads

@@ -34,6 +34,7 @@ OF_PLACEMENT = {  # what only a node can decide: reconciler.placement
     "NoChatTemplate",
     "SizeUnknown",
     "PoolFull",
+    "DeviceShared",  # by test_pods
     "ObjectName",
     "CacheNotShared",
     "HostCacheRefused",

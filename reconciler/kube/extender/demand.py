@@ -14,7 +14,7 @@ from reconciler.api.benchmark_settings import settings_digest
 from reconciler.api.fleetnode import DeviceMemory
 from reconciler.api.nodelabels import COST_PER_HOUR, NodeLabels, archs_of
 from reconciler.api.plain_json import parse_json
-from reconciler.api.vendors import vendor_of
+from reconciler.api.vendors import slice_bytes, vendor_of
 from reconciler.fleet.quantisation import is_of_4_bits
 from reconciler.kube.objects import (
     INPUTS_ANNOTATION,
@@ -164,6 +164,7 @@ def node_facts(
         NodeLabels.read(labels, annotations, prefix),
         tuple(sorted((k, _whole(v)) for k, v in offered.items() if vendor_of(k))),
         cost=cost,
+        slices=tuple(sorted((k, size) for k in offered if (size := slice_bytes(k, labels)))),
     )
 
 
