@@ -249,7 +249,7 @@ class InferenceService(Resource):
         named = {}
         for name in self.model_names:
             own = entries.get(name, ours)
-            draft = own.draft_model_ref or ours.draft_model_ref
+            draft = own.draft_of(name, ours)
             if draft is not None and loads_a_model(ways_of(own.type or ours.type)):
                 named[name] = draft
         return named

@@ -11,9 +11,11 @@ from reconciler.api.fleetnode import Fraction
 from reconciler.api.meta import Name, Resource, Spec
 from reconciler.api.pod_parts import ResourceClaim
 from reconciler.api.quantity import Bytes
+from reconciler.api.speculative import draft_name
 from reconciler.api.vendors import Accelerator
 
 Format = Literal["gguf", "mlx", "safetensors", "custom"]
+_WITH_FOLDERS = ("hf", "http", "https", "file", "s3", "pvc")
 _HASHED = re.compile(r"sha256-[0-9a-f]{12}")
 _SHA256 = r"^[0-9a-f]{64}$"
 
@@ -224,6 +226,25 @@ class Model(Resource):
             api_version=self.api_version, kind="Model", metadata=metadata, spec=own
         )
 
+    def beside(self, file: str) -> "Model | None":
+        """What guesses tokens for it out of a file beside its own, as a Model that no document
+        declares. None: nothing is beside such a source."""
+        spec = self.spec
+        scheme, separator, _ = spec.source.partition("://")
+        if separator and scheme.lower() not in _WITH_FOLDERS:
+            return None
+        source = _joined(spec.source, file)
+        own = ModelSpec(
+            source=source,
+            format="gguf",
+            in_place=spec.in_place and is_on_node(source),
+            source_secret_ref=spec.source_secret_ref,
+        )
+        metadata = self.metadata.model_copy(update={"name": draft_name(self.metadata.name, file)})
+        return Model.model_construct(
+            api_version=self.api_version, kind="Model", metadata=metadata, spec=own
+        )
+
     @property
     def parts(self) -> Iterator[tuple["Model", str, str]]:
         """All that has to come before it can be served: itself, and its projector; nothing of what
@@ -238,15 +259,20 @@ class Model(Resource):
 def _beside(source: str, mmproj: str) -> str:
     """A bare file name is that of a file beside the model, where this comes from elsewhere: of the
     same hub's repository, or in the same folder."""
-    scheme, separator, rest = source.partition("://")
-    if "/" in mmproj or not separator:
+    scheme, separator, _ = source.partition("://")
+    if "/" in mmproj or not separator or scheme not in _WITH_FOLDERS:
         return mmproj
+    return _joined(source, mmproj)
+
+
+def _joined(source: str, file: str) -> str:
+    """The source of a file beside the one of a source, or within its folder."""
+    scheme, separator, rest = source.rpartition("://")
     if scheme == "hf":
         path, at, revision = rest.partition("@")
-        return f"hf://{'/'.join(path.split('/')[:2])}/{mmproj}{at}{revision}"
-    if scheme in ("http", "https", "file", "s3", "pvc"):
-        return f"{scheme}://{rest.rpartition('/')[0]}/{mmproj}"
-    return mmproj
+        return f"hf://{'/'.join(path.split('/')[:2])}/{file}{at}{revision}"
+    folder, slash, _ = rest.rpartition("/")
+    return f"{scheme}{separator}{folder}{slash}{file}"
 
 
 def is_on_node(source: str) -> bool:

@@ -15,6 +15,7 @@ FROM_THE_TEXT = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "n
 _OLDER_NAMES = {"mtp": HEADS, "draft": "draft-simple", "disabled": NONE}
 WAYS_TO_GUESS = (HEADS, *FROM_A_MODEL, *FROM_THE_TEXT)
 _ONE = "|".join((NONE, *_OLDER_NAMES, *WAYS_TO_GUESS))
+BESIDE = r"^[A-Za-z0-9_][A-Za-z0-9._+-]*(/[A-Za-z0-9_][A-Za-z0-9._+-]*)*$"
 WAYS = f"^({_ONE})(,({_ONE}))*$"
 
 
@@ -29,9 +30,9 @@ class SpeculativeDecoding(Spec):
         Purpose(PROCESS, default=NONE, noted_unstated=False),
         Field(
             description="What guesses: draft-mtp, heads that are in the model's file; draft-simple,"
-            " draft-eagle3, draft-dflash or draft-dspark, the model of draftModelRef; ngram-simple,"
-            " ngram-map-k, ngram-map-k4v, ngram-mod or ngram-cache, the text so far. Several"
-            " with a comma between them."
+            " draft-eagle3, draft-dflash or draft-dspark, the model of draftModelRef or draftModel;"
+            " ngram-simple, ngram-map-k, ngram-map-k4v, ngram-mod or ngram-cache, the text so far."
+            " Several with a comma between them."
         ),
     ] = None
     draft_model_ref: Annotated[
@@ -40,6 +41,16 @@ class SpeculativeDecoding(Spec):
         Field(
             description="Name of the Model that guesses, in the same namespace. It needs the"
             " vocabulary of the other one, and memory of its own."
+        ),
+    ] = None
+    draft_model: Annotated[
+        str | None,
+        Purpose(PROCESS, noted_unstated=False),
+        Field(
+            pattern=BESIDE,
+            max_length=253,
+            description="In place of draftModelRef: the file that guesses, by its name beside the"
+            " model's file; of a Hub repository, by its path there.",
         ),
     ] = None
     n_draft_max: Annotated[
@@ -52,6 +63,21 @@ class SpeculativeDecoding(Spec):
         Purpose(PROCESS, default=0, noted_unstated=False),
         Field(description="A guess ends at a token that is less probable than this."),
     ] = None
+
+    def draft_of(self, name: str, ours: "SpeculativeDecoding") -> str | None:
+        """The name of the Model that guesses for the model of this name, where it or the service
+        says one: what an entry says comes first."""
+        for stated in (self, ours):
+            if stated.draft_model is not None:
+                return draft_name(name, stated.draft_model)
+            if stated.draft_model_ref is not None:
+                return stated.draft_model_ref
+        return None
+
+
+def draft_name(name: str, file: str) -> str:
+    """The name of what guesses beside a model's file: no document can declare a Model of it."""
+    return f"{name}/{file}"
 
 
 def ways_of(text: str | None) -> tuple[str, ...]:

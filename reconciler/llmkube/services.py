@@ -185,12 +185,6 @@ FIELDS: tuple[LlmkubeField, ...] = (
     lost("spec.cacheTypeCustomV", TEXT, _CUSTOM_CACHE, ""),
     lost("spec.tensorOverrides", TEXTS, _OVERRIDES, []),
     lost("spec.metadataOverrides", TEXTS, "the file's header is what memory is worked out by", []),
-    lost(
-        "spec.speculativeDecoding.draftModel",
-        TEXT,
-        "declare the file as a Model, and name it in draftModelRef",
-        "",
-    ),
     # oMLX
     lost("spec.turboQuantBits", INTEGER, _OMLX),
     lost("spec.pagedSSDCacheDir", TEXT, _OMLX),

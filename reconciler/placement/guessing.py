@@ -37,16 +37,22 @@ def _mistakes(service: InferenceService, facts: Facts) -> Iterator[tuple[str, st
         beside = facts.get(model_ref(service, draft)) if draft else None
         for way in ways_of(own.type or ours.type):
             if way == HEADS and (why := _without_heads(beside if draft else known)):
-                yield _finding(at, own, "type", f"Model {draft or name} {why}")
+                place = at if own.type is not None else "spec"
+                yield _finding(place, "type", f"Model {draft or name} {why}")
             elif draft and known and beside and (why := _mismatch(way, name, known, draft, beside)):
-                yield _finding(at, own, "draft_model_ref", why)
+                yield _of_the_model(at, own, ours, why)
 
 
-def _finding(
-    at: str, own: SpeculativeDecoding, attribute: str, message: str
+def _of_the_model(
+    at: str, own: SpeculativeDecoding, ours: SpeculativeDecoding, message: str
 ) -> tuple[str, str, str]:
-    place = at if getattr(own, attribute) is not None else "spec"
-    field = {"type": "type", "draft_model_ref": "draftModelRef"}[attribute]
+    """At the field that names what guesses: of the entry, or else of the service."""
+    places = ((at, own), ("spec", ours))
+    place, stated = next(p for p in places if p[1].draft_model or p[1].draft_model_ref)
+    return _finding(place, "draftModel" if stated.draft_model else "draftModelRef", message)
+
+
+def _finding(place: str, field: str, message: str) -> tuple[str, str, str]:
     return "DraftMismatch", f"{place}.speculativeDecoding.{field}", message
 
 

@@ -11,6 +11,8 @@ from reconciler.api.speculative import (
     FROM_A_MODEL,
     FROM_THE_TEXT,
     HEADS,
+    SpeculativeDecoding,
+    draft_name,
     loads_a_model,
     needs_a_model,
     ways_of,
@@ -19,7 +21,8 @@ from reconciler.memory import Drafting
 from reconciler.runtimes.llamacpp_flags import flags_of
 
 _FIELD = "speculativeDecoding"
-FIELDS = tuple(f"{_FIELD}.{name}" for name in ("type", "draftModelRef", "nDraftMax", "pMin"))
+_OF_A_MODEL = ("draftModelRef", "draftModel")
+FIELDS = tuple(f"{_FIELD}.{name}" for name in ("type", *_OF_A_MODEL, "nDraftMax", "pMin"))
 _N_MAX = 3
 # Tokens that each way from the text guesses at a time, unless an argument says so (b11434).
 _FROM_TEXT_AT_ONCE = {
@@ -63,7 +66,7 @@ def drafting(settings: Mapping[str, Any], prefix: str) -> Drafting | None:
     return Drafting(
         tokens=max(own, *at_once.values(), 0),
         heads=HEADS in ways,
-        has_model=f"{prefix}{_FIELD}.draftModelRef" in settings,
+        has_model=any(f"{prefix}{_FIELD}.{name}" in settings for name in _OF_A_MODEL),
         text_bytes=_NGRAM_MOD_BYTES if "ngram-mod" in ways else 0,
         cache_type_k=str(stated.get("--spec-draft-type-k", "f16")),
         cache_type_v=str(stated.get("--spec-draft-type-v", "f16")),
@@ -80,10 +83,11 @@ def check(service: InferenceService) -> Iterator[Finding]:
     ]
     for at, own in entries or [("spec", ours)]:
         ways = ways_of(own.type or ours.type)
-        if needs_a_model(ways) and (own.draft_model_ref or ours.draft_model_ref) is None:
+        if needs_a_model(ways) and own.draft_of("", ours) is None:
             way = next(way for way in ways if way in FROM_A_MODEL)
             message = (
-                f"{way} guesses with another model: name a Model of the fleet in draftModelRef"
+                f"{way} guesses with another model: name a Model of the fleet in draftModelRef,"
+                " or a file beside the model in draftModel"
             )
             where = f"{at if own.type else 'spec'}.{_FIELD}.type"
             yield Finding("Schema", service.ref, where, message)
@@ -93,9 +97,23 @@ def check(service: InferenceService) -> Iterator[Finding]:
                 message = "nothing guesses; write a type beside it, or remove it"
                 yield Finding("FieldIgnored", service.ref, f"spec.{_FIELD}.{name}", message)
     for at, own in (*entries, ("spec", ours)):
-        draft = own.draft_model_ref
-        if draft is not None and draft not in service.draft_names.values():
+        if own.draft_model is not None and own.draft_model_ref is not None:
+            message = "draftModelRef names what guesses, too; keep one of them"
+            yield Finding("Schema", service.ref, f"{at}.{_FIELD}.draftModel", message)
+            continue
+        for name, is_used in _drafts_of(service, own):
+            if is_used:
+                continue
             ways = ways_of(own.type or ours.type)
             without = f"{', '.join(ways)} guesses without a model" if ways else "nothing guesses"
             message = f"{without}; remove it, or write type: draft-simple"
-            yield Finding("Schema", service.ref, f"{at}.{_FIELD}.draftModelRef", message)
+            yield Finding("Schema", service.ref, f"{at}.{_FIELD}.{name}", message)
+
+
+def _drafts_of(service: InferenceService, own: SpeculativeDecoding) -> Iterator[tuple[str, bool]]:
+    """The field that names a model to guess by, and whether one of the service's models uses it."""
+    used = service.draft_names
+    if own.draft_model_ref is not None:
+        yield "draftModelRef", own.draft_model_ref in used.values()
+    if (file := own.draft_model) is not None:
+        yield "draftModel", any(draft == draft_name(name, file) for name, draft in used.items())

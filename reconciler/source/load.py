@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.api.meta import GROUP, ObjectRef, Resource
 from reconciler.api.problem import Counts, Finding, Problem, Severity
+from reconciler.fleet.draft_files import DraftFiles, with_draft_files
 from reconciler.fleet.fleet import Fleet, Origin
 from reconciler.fleet.model_gpus import FilledServices, with_model_gpus
 from reconciler.llmkube.translate import theirs_of, translated
@@ -111,6 +112,7 @@ class LoadCache:
     templates: ServicesWithTexts = field(default_factory=ServicesWithTexts)
     settled: Settled = field(default_factory=Settled)
     pools: PooledServices = field(default_factory=PooledServices)
+    drafts: DraftFiles = field(default_factory=DraftFiles)
 
 
 def load(
@@ -210,10 +212,11 @@ def _load(
         hosts_of=_hosts_of(),
     )
     declared, settled = cache.settled(declared)
-    objects = dict(declared.objects)
+    objects, no_files = with_draft_files(declared.objects, origins, cache.drafts)
     findings = (
         *without_repeats(_own_findings(files, origins)),
         *templates,
+        *no_files,
         *(finding for each in settled.values() for finding in each.findings),
         *(settled[f.ref].placed(f) if f.ref in settled else f for f in check_all(declared)),
     )

@@ -94,7 +94,7 @@ def _spec(kind: str, path: str, value: object) -> dict[str, Any]:
         else:
             inside = inside.setdefault(name, {})
     inside[last] = value
-    if path == "spec.speculativeDecoding.draftModelRef":
+    if path.startswith("spec.speculativeDecoding.draftModel"):
         inside["type"] = "draft"
     elif path.startswith("spec.speculativeDecoding") and str(value).startswith("draft"):
         inside["draftModelRef"] = "gemma"

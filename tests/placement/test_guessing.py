@@ -11,6 +11,7 @@ from agent.process.launch import Launch
 from agent.process.rebuilt import models_of
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import ObjectRef
+from reconciler.api.model import Model
 from reconciler.core.field_changes import field_changes
 from reconciler.fleet.command import Command
 from reconciler.fleet.model_file import known_by, public_inputs
@@ -173,6 +174,17 @@ def loaded(own: dict[str, Any], **spec: Any) -> Loaded:
         ({"draftModelRef": "small"}, "draftModelRef", "nothing guesses; remove it, or write type"),
         ({"type": "draft", "draftModelRef": "smaller"}, "draftModelRef", 'did you mean "small"?'),
         ({"type": "ngram"}, "type", "is not what guesses; write draft-mtp, draft-simple"),
+        ({"type": "ngram-mod", "draftModel": "d.gguf"}, "draftModel", "ngram-mod guesses without"),
+        (
+            {"type": "draft", "draftModelRef": "small", "draftModel": "d.gguf"},
+            "draftModel",
+            "draftModelRef names what guesses, too; keep one of them",
+        ),
+        (
+            {"type": "draft-mtp", "draftModel": "../d.gguf"},
+            "draftModel",
+            "the name of a file; write NAME.gguf",
+        ),
         ({"nDraftMax": 4}, "nDraftMax", "nothing guesses; write a type beside it"),
     ],
 )
@@ -210,3 +222,64 @@ def test_a_pod_fetches_what_guesses_with_a_secret_of_its_own_and_is_told_where_i
     assert fetch["envFrom"] == [{"secretRef": {"name": "hub"}}]
     args = engine_of(made)["args"]
     assert args[args.index("--spec-draft-model") + 1] == f"/models/ready/{'ab' * 32}/s.gguf"
+
+
+# --- a file beside the model
+
+
+@pytest.mark.parametrize(
+    ("source", "files", "draft", "left"),
+    [
+        ("hf://org/repo/q/m.gguf@v2", [], "hf://org/repo/d.gguf@v2", []),
+        ("hf://org/m-GGUF", ["m.gguf", "d.gguf"], "hf://org/m-GGUF/d.gguf", ["m.gguf"]),
+        ("https://models.test/x/m.gguf", [], "https://models.test/x/d.gguf", []),
+        ("/models/m.gguf", [], "file:///models/d.gguf", []),
+        ("weights/m.gguf", [], "weights/d.gguf", []),
+    ],
+)
+def test_a_file_beside_the_model_guesses_as_a_model_of_its_own(
+    source: str, files: list[str], draft: str, left: list[str]
+) -> None:
+    own = {"type": "draft-simple", "draftModel": "d.gguf"}
+    described = model_text("gemma", source=source, **({"files": files} if files else {}))
+    revision = load_texts(service_text("chat", speculativeDecoding=own), described, node_text())
+
+    standing = revision.standing
+    made = standing.get(Model, ObjectRef("Model", "default", "gemma/d.gguf"))
+    assert made is not None
+    assert made.spec.source == draft
+    assert standing.origins[made.ref].path == "1.yaml"
+    gemma = standing.get(Model, ObjectRef("Model", "default", "gemma"))
+    assert gemma is not None
+    assert list(gemma.spec.files) == left
+    if "://" in made.spec.source:
+        (wanted,) = assign(standing, {made.ref: SPEAKS, gemma.ref: SPEAKS}).workloads
+        assert [m.source for m in wanted.model_files] == [gemma.spec.source, draft]
+        assert wanted.memory is not None
+        assert wanted.memory.draft_bytes > 0
+
+
+def test_a_draft_beside_a_source_without_files_is_refused() -> None:
+    own = {"type": "draft-simple", "draftModel": "d.gguf"}
+    image = model_text("gemma", source="oci://registry.test/gemma:1")
+    revision = load_texts(service_text("chat", speculativeDecoding=own), image, node_text())
+
+    (problem,) = revision.errors
+
+    assert problem.field == "spec.speculativeDecoding.draftModel"
+    assert "no file is beside a oci:// source; declare a Model of it" in problem.message
+
+
+def test_a_pod_fetches_the_file_beside_its_model_and_no_document_of_it_is_written() -> None:
+    own = {"type": "draft-simple", "draftModel": "d.gguf"}
+    pinned = model_text(
+        "gemma", source="https://models.test/m.gguf", sourceSecretRef={"name": "hub"}
+    )
+
+    made = one_service(models=[pinned], speculativeDecoding=own)
+
+    (fetch,) = [
+        c for c in init_containers(made) if "--source=https://models.test/d.gguf" in c["args"]
+    ]
+    assert fetch["envFrom"] == [{"secretRef": {"name": "hub"}}]
+    assert "--spec-draft-model" in engine_of(made)["args"]

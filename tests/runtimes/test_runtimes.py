@@ -143,6 +143,7 @@ _CHANGES: dict[str, Any] = {
     "speculativeDecoding.nDraftMax": 5,
     "speculativeDecoding.pMin": 0.5,
     "speculativeDecoding.draftModelRef": "small",
+    "speculativeDecoding.draftModel": "small.gguf",
     "batchSize": 64,
     "uBatchSize": 32,
     "extraArgs": ["--temp", "0"],

@@ -9,7 +9,7 @@ from reconciler.api.fleet import FleetPolicy
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import ObjectRef, Resource
-from reconciler.api.model import Model
+from reconciler.api.model import Model, declared_name
 from reconciler.kube.objects import Manifest
 from reconciler.loop.desired import Desired
 from reconciler.placement.pods import cluster_of
@@ -22,7 +22,7 @@ def declared(desired: Desired, cluster: str) -> tuple[Resource, ...]:
     nodes = [n for n in fleet.all(FleetNode) if concerns(n, cluster)]
     services = _services(desired, frozenset(node.metadata.name for node in nodes))
     refs = {
-        ObjectRef("Model", service.metadata.namespace, name)
+        ObjectRef("Model", service.metadata.namespace, declared_name(name))
         for service in services
         for name in service.needed_names
     }

@@ -10,7 +10,7 @@ from reconciler.api.fleet import FleetPolicy, FleetSpec
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import ObjectRef
-from reconciler.api.model import Model, declared_name
+from reconciler.api.model import Model, declared_name, projector_name
 from reconciler.api.problem import Finding
 from reconciler.fleet.workload import Workload
 from reconciler.loop.desired import Desired
@@ -69,7 +69,9 @@ def unreachable_models(service: PlacedService) -> tuple[Finding, ...]:
         Finding(
             "ModelNotReachable",
             ObjectRef("Model", service.workload.ref.namespace, declared_name(model.name)),
-            "spec.source" if model.name == declared_name(model.name) else "spec.mmproj",
+            "spec.mmproj"
+            if model.name == projector_name(declared_name(model.name))
+            else "spec.source",
             "pods fetch it from the fleet's git URL, and "
             + (
                 f"{model.source} is not committed; commit and push it"
