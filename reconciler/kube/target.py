@@ -203,7 +203,8 @@ class ClusterTarget:
             strangers=strangers,
         )
         given = fold(contribute(at) for contribute in cluster.contribute)
-        others = strangers.under(given.wanted)
+        known = own.keys()  # what is adopted, too, which was a stranger's
+        others = strangers.under(oid for oid in given.wanted if oid not in known)
         # What the agent of a node wrote is taken over beside the plan, or stays that agent's.
         given = given.without(oid for oid, other in others.items() if is_by_agent(other))
         live = own.changed(others)
