@@ -1,6 +1,7 @@
-"""What the fleet's services become: each one's command, in which what only a node knows stands as {words};
-with -o DIR the objects of its clusters as files, DIR/CLUSTER/NAMESPACE/SERVICE.yaml, for Flux or
-Argo CD; with --images the container images, by runtime and accelerator. It opens no connection.
+"""What the fleet's services become: each one's command, in which what only a node knows stands as
+{words}; with -o DIR the objects of its clusters as files, DIR/CLUSTER/NAMESPACE/SERVICE.yaml, for
+Flux or Argo CD; with --images the container images, by runtime and accelerator. It opens no
+connection.
 """
 
 from __future__ import annotations
