@@ -47,14 +47,15 @@ def _update(spec: InferenceServiceSpec, gpus: tuple[ModelGpu, ...]) -> dict[str,
     counts: list[int] = [gpu.count for gpu in gpus if gpu.count is not None]
     most = max(counts, default=None)
     layers = gpus[0].layers if len(gpus) == 1 and spec.models is None else None
+    is_open = "devices" not in spec.model_fields_set
     update: dict[str, Any] = {}
-    if most and "devices" not in spec.model_fields_set:
+    if most and is_open:
         update["devices"] = most
-    if spec.gpu_layers is None and most == 0:
+    if spec.gpu_layers is None and most == 0 and is_open:
         update["gpu_layers"] = 0
     elif spec.gpu_layers is None and layers is not None and layers >= 0:
         update["gpu_layers"] = layers
-    wanted = spec.devices if most is None else most
+    wanted = most if most is not None and is_open else spec.devices
     devices = update.get("devices", spec.devices)
     if len(gpus) == 1 and spec.models is None and devices > 1:
         update |= _sharded(spec, gpus[0].sharding, devices)

@@ -13,12 +13,12 @@ from reconciler.llmkube.field import (
     alias,
     answered,
     converted,
-    lost,
     one_of,
 )
 
 _ACCELERATORS: Mapping[str, str] = {"nvidia": "cuda", "amd": "rocm", "intel": "intel"}
 _ACCELERATOR = "spec.hardware.accelerator"
+_COUNT = "spec.hardware.gpu.count"
 _FETCHING = "nothing is asked for what fetches a model: it needs tens of megabytes"
 
 
@@ -34,11 +34,12 @@ FIELDS: tuple[LlmkubeField, ...] = (
     ),
     answered("spec.prefetch", BOOLEAN, "a node fetches what it will serve as soon as it is placed"),
     answered("spec.prefetchTolerations", LIST, "no pod is made that only fetches", []),
-    lost(
+    converted(
         "spec.hardware.gpu.enabled",
         BOOLEAN,
-        "write `gpuLayers: 0` on the service to keep it off devices",
-        True,
+        f"{_COUNT} 0 where it is false",
+        lambda value: {} if value else {_COUNT: 0},
+        behind=(_COUNT,),
     ),
     converted(
         "spec.hardware.gpu.vendor",

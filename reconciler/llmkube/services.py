@@ -168,10 +168,11 @@ FIELDS: tuple[LlmkubeField, ...] = (
     answered("spec.slo.indicator", one_of("availability", "latency"), _ALERTS),
     answered("spec.slo.latencyThreshold", TEXT, _ALERTS),
     # Where its models are
-    lost(
+    answered(
         "spec.skipModelInit",
         BOOLEAN,
-        "a model is fetched and verified, unless its format is custom",
+        "the model is fetched and verified before its engine starts; one that the image of runtime"
+        " custom brings has format: custom, and one on a volume source: pvc://CLAIM/PATH",
         False,
     ),
     # llama.cpp

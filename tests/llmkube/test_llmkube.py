@@ -216,6 +216,9 @@ def test_theirs_says_the_same_as_ours(theirs: Mapping[str, Any], ours: Mapping[s
         ({"count": 2}, {}, 2, None),
         ({"count": 2}, {"devices": 1}, 1, None),
         ({"count": 0}, {}, 1, 0),
+        ({"count": 0}, {"resources": {"gpu": 1}}, 1, None),
+        ({"enabled": False}, {}, 1, 0),
+        ({"enabled": False, "count": 2}, {}, 2, None),
         ({"layers": -1}, {}, 1, None),
         ({"layers": 20, "count": 1}, {}, 1, 20),
         ({"layers": 20}, {"gpuLayers": 5}, 1, 5),
@@ -244,6 +247,11 @@ def test_a_service_takes_from_its_model_what_it_leaves_open(
             {"resources": {"limits": {"kernel.org/dri": 1}}},
         ),
         ({"resourceName": "kernel.org/dri", "count": 0}, {}, {"gpuLayers": 0}),
+        (
+            {"resourceName": "kernel.org/dri", "count": 2},
+            {"devices": 1},
+            {"devices": 1, "resources": {"limits": {"kernel.org/dri": 1}}},
+        ),
         (
             {"count": 2, "sharding": {"strategy": "tensor", "layerSplit": ["0-24", "25-39"]}},
             {},
@@ -298,7 +306,7 @@ def test_pods_ask_for_devices_as_their_model_says(
         ({"endpoint": {"path": "/v1/chat/completions"}}, None, ""),
         ({"endpoint": {"path": "/other"}}, "FieldAnswered", "spec.endpoint.path"),
         ({"skipModelInit": False}, None, ""),
-        ({"skipModelInit": True}, "FieldIgnored", "spec.skipModelInit"),
+        ({"skipModelInit": True}, "FieldAnswered", "spec.skipModelInit"),
         ({"resources": {"gpu": 2}, "devices": 2}, None, ""),
         ({"resources": {"gpu": 2}, "devices": 3}, "Schema", "spec.resources.gpu"),
         (
