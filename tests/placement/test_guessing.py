@@ -15,6 +15,7 @@ from reconciler.api.model import Model
 from reconciler.core.field_changes import field_changes
 from reconciler.fleet.command import Command
 from reconciler.fleet.model_file import known_by, public_inputs
+from reconciler.kube.render.declared import declared
 from reconciler.memory import ModelFacts
 from reconciler.placement.assignment import assign
 from reconciler.source.load import Loaded
@@ -23,7 +24,15 @@ from tests.support.fleets import load_texts
 from tests.support.fleets import model as model_text
 from tests.support.fleets import node as node_text
 from tests.support.fleets import service as service_text
-from tests.support.manifests import engine_of, init_containers, one_service
+from tests.support.manifests import (
+    CLUSTER,
+    desired_of,
+    engine_of,
+    init_containers,
+    one_service,
+    pool,
+    rendered,
+)
 
 BIG, SMALL = ObjectRef("Model", "default", "m"), ObjectRef("Model", "default", "small")
 SPEAKS = replace(facts(), vocabulary=32000, tokenizer="llama", first_tokens="ab")
@@ -272,14 +281,15 @@ def test_a_draft_beside_a_source_without_files_is_refused() -> None:
 
 def test_a_pod_fetches_the_file_beside_its_model_and_no_document_of_it_is_written() -> None:
     own = {"type": "draft-simple", "draftModel": "d.gguf"}
-    pinned = model_text(
-        "gemma", source="https://models.test/m.gguf", sourceSecretRef={"name": "hub"}
-    )
+    gemma = model_text("gemma", sourceSecretRef={"name": "hub"})
+    chat = service_text("chat", speculativeDecoding=own, placement={"nodes": ["edge"]})
 
-    made = one_service(models=[pinned], speculativeDecoding=own)
+    made = rendered(pool("edge"), gemma, chat)
+    written = declared(desired_of(pool("edge"), gemma, chat), CLUSTER)
 
     (fetch,) = [
         c for c in init_containers(made) if "--source=https://models.test/d.gguf" in c["args"]
     ]
     assert fetch["envFrom"] == [{"secretRef": {"name": "hub"}}]
     assert "--spec-draft-model" in engine_of(made)["args"]
+    assert [thing.metadata.name for thing in written if thing.kind == "Model"] == ["gemma"]
