@@ -10,9 +10,9 @@ import gc
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
-from reconciler.api.meta import GROUP, ObjectRef, Resource
+from reconciler.api.meta import ObjectRef, Resource
 from reconciler.api.problem import Counts, Finding, Problem, Severity
 from reconciler.fleet.draft_files import DraftFiles, with_draft_files
 from reconciler.fleet.fleet import Fleet, Origin
@@ -22,7 +22,6 @@ from reconciler.source.alike import without_repeats
 from reconciler.source.chat_templates import ServicesWithTexts, with_templates
 from reconciler.source.declared import DeclaredObjects
 from reconciler.source.files import (
-    File,
     FileCache,
     Item,
     Located,
@@ -32,8 +31,9 @@ from reconciler.source.files import (
 )
 from reconciler.source.model_files import FactsByDigest, read_model_files
 from reconciler.source.places import Place
-from reconciler.source.pools import PooledServices, pool_ref, with_pools
+from reconciler.source.pools import Placed, PooledServices, with_pools
 from reconciler.source.restated import Settled
+from reconciler.source.revision_documents import RevisionDocuments
 from reconciler.source.rules import check_all, check_one
 from reconciler.source.tree import check_total
 
@@ -188,70 +188,96 @@ def _load(
     yaml_files = list(checkout.yaml_files(held_paths))
     check_total(sum(len(file.data) for file in yaml_files))
     cache.files = read_all(yaml_files, cache.files)
-    files = list(cache.files.values())
+    read = RevisionDocuments.of(cache.files.values(), held_paths, lost)
     located = Located({file.path: file.data for file in yaml_files})
-    problems = [problem for file in files for problem in file.all_problems]
-    problems += _lost_headers(files, held_paths)
-    stated, origins, twice = _collect(files)
-    read, templates = with_templates(checkout, stated, origins, cache.templates)
-    filled = with_model_gpus(read, cache.services)
-    refused = tuple(refused for file in files for refused in file.refused)
-    known = _known(refused, lost, {p.path for p in problems if p.ref is None})
-    objects, theirs = with_pools(files, filled, known, origins, runtimes, cache.pools)
-    problems += [
-        problem_at(o.path, located.find(o, r.field), r.rule, r.field, r.message, ref)
-        for o, ref, r in theirs
-    ]
-    problems += _duplicates(twice, origins, located)
-    declared = DeclaredObjects(
-        objects=objects,
-        refused=known,
-        runtimes=runtimes,
-        default_runtime=_default_runtime(),
-        check_source=check_source,
-        hosts_of=_hosts_of(),
-    )
-    declared, settled = cache.settled(declared)
-    objects, no_files = with_draft_files(declared.objects, origins, cache.drafts)
-    findings = (
-        *without_repeats(_own_findings(files, origins)),
-        *templates,
-        *no_files,
-        *(finding for each in settled.values() for finding in each.findings),
-        *(settled[f.ref].placed(f) if f.ref in settled else f for f in check_all(declared)),
-    )
-    bad_sources = {f.ref for f in findings if f.rule == "SourceInvalid"}
+    objects, declared, findings, remarks = _checked(read, checkout, runtimes, cache, check_source)
+    bad_sources, origins = {f.ref for f in findings if f.rule == "SourceInvalid"}, read.origins
     models = read_model_files(checkout, objects, bad_sources, cache.headers, origins)
     standing = Fleet(
         revision=checkout.revision,
         commit=checkout.commit,
-        objects=MappingProxyType(objects),
+        objects=MappingProxyType(dict(objects)),
         origins=MappingProxyType(origins),
         files=models.files,
-        written=MappingProxyType(_written(files, origins)),
+        written=MappingProxyType(read.written()),
         held=(*models.findings, *(f for f in findings if f.severity is Severity.BLOCKED)),
     )
     loaded = Loaded(
         fleet=standing,
         problems=(),
         facts=models.facts,
-        counts=Counts(
-            sum(bool(f.count or f.others) for f in files),
-            sum(f.count for f in files),
-            sum(f.others for f in files),
-        ),
-        files=MappingProxyType({file.path: _refs(file) for file in files if file.count}),
-        origins=MappingProxyType(origins),
+        counts=read.counts(),
+        files=MappingProxyType(read.refs_by_path()),
+        origins=standing.origins,
         standing=standing,
-        refused=refused,
-        twice=tuple(twice),
+        refused=read.refused,
+        twice=read.twice,
         _located=located,
     )
-    problems += [loaded.problem(finding) for finding in (*findings, *models.findings)]
-    problems += _beside_mistakes(declared, refused, located)
-    problems.sort(key=lambda p: (p.path, p.line, p.column, p.field, p.rule, p.message))
-    loaded = replace(loaded, problems=tuple(problems))
+    problems = (
+        *read.problems(located),
+        *(_remarked(each, located) for each in remarks),
+        *(loaded.problem(finding) for finding in (*findings, *models.findings)),
+        *_beside_mistakes(declared, read.refused, located),
+    )
+    loaded = replace(loaded, problems=tuple(sorted(problems, key=_place_of)))
     return replace(loaded, fleet=None) if loaded.errors else loaded
+
+
+class _Checked(NamedTuple):
+    """`objects` are those that are `declared`, with Models that are derived of others; `findings`
+    are what the rules say, `remarks` what is to be said of LLMKube's documents."""
+
+    objects: Mapping[ObjectRef, Resource]
+    declared: DeclaredObjects
+    findings: tuple[Finding, ...]
+    remarks: list[Placed]
+
+
+def _checked(
+    read: RevisionDocuments,
+    checkout: Checkout,
+    runtimes: Mapping[str, Runtime],
+    cache: LoadCache,
+    check_source: Callable[[str], str | None],
+) -> _Checked:
+    """`read.origins` is given those of what is derived."""
+    stated, templates = with_templates(checkout, read.stated, read.origins, cache.templates)
+    filled = with_model_gpus(stated, cache.services)
+    objects, remarks = with_pools(
+        read.files, filled, read.known, read.origins, runtimes, cache.pools
+    )
+    declared, settled = cache.settled(
+        DeclaredObjects(
+            objects=objects,
+            refused=read.known,
+            runtimes=runtimes,
+            default_runtime=_default_runtime(),
+            check_source=check_source,
+            hosts_of=_hosts_of(),
+        )
+    )
+    with_drafts, no_files = with_draft_files(declared.objects, read.origins, cache.drafts)
+    findings = (
+        *without_repeats(read.findings()),
+        *templates,
+        *no_files,
+        *(finding for each in settled.values() for finding in each.findings),
+        *(settled[f.ref].placed(f) if f.ref in settled else f for f in check_all(declared)),
+    )
+    return _Checked(with_drafts, declared, findings, remarks)
+
+
+def _remarked(placed: Placed, located: Located) -> Problem:
+    origin, ref, remark = placed
+    place = located.find(origin, remark.field)
+    return problem_at(origin.path, place, remark.rule, remark.field, remark.message, ref)
+
+
+def _place_of(problem: Problem) -> tuple[object, ...]:
+    """They are told in this order."""
+    place = problem.path, problem.line, problem.column
+    return (*place, problem.field, problem.rule, problem.message)
 
 
 def _beside_mistakes(
@@ -275,74 +301,6 @@ def _beside_mistakes(
             place = located.find(document.origin, mistake.field)
             path, rule = document.origin.path, mistake.rule
             yield problem_at(path, place, rule, mistake.field, mistake.message, mistake.ref)
-
-
-def _known(
-    refused: tuple[RefusedDocument, ...],
-    lost: Mapping[str, tuple[ObjectRef, ...]],
-    unread: Collection[str],
-) -> frozenset[ObjectRef]:
-    """Objects that exist, or were in files that cannot be read now."""
-    there = {document.ref for document in refused if document.ref}
-    return frozenset(there.union(*(lost.get(path, ()) for path in unread)))
-
-
-def _refs(file: File) -> tuple[ObjectRef, ...]:
-    there = [item.ref for item in file.items]
-    pools = (pool_ref(theirs) for theirs in file.llmkube if theirs.kind == "ModelPool")
-    return (*there, *pools, *(refused.ref for refused in file.refused if refused.ref))
-
-
-def _collect(
-    files: list[File],
-) -> tuple[dict[ObjectRef, Resource], dict[ObjectRef, Origin], list[Item]]:
-    """Objects by identity, their origins, and those declared a second time."""
-    objects: dict[ObjectRef, Resource] = {}
-    origins: dict[ObjectRef, Origin] = {}
-    twice: list[Item] = []
-    for file in files:
-        for item in file.items:
-            if origins.setdefault(item.ref, item.origin) is item.origin:
-                objects[item.ref] = item.resource
-            else:
-                twice.append(item)
-    return objects, origins, twice
-
-
-def _written(
-    files: list[File], origins: Mapping[ObjectRef, Origin]
-) -> dict[ObjectRef, Mapping[str, Any]]:
-    items = (item for file in files for item in file.items if origins[item.ref] is item.origin)
-    return {item.ref: item.written for item in items if item.written is not None}
-
-
-def _duplicates(
-    twice: list[Item], origins: Mapping[ObjectRef, Origin], located: Located
-) -> Iterator[Problem]:
-    """The second of two equal declarations is an error."""
-    for item in twice:
-        first, place = origins[item.ref], located.find(item.origin, "metadata.name")
-        message = f"{item.ref} is declared at {first.path}:{first.line} too; remove one of them"
-        path, rule = item.origin.path, "DuplicateObject"
-        yield problem_at(path, place, rule, "metadata.name", message, item.ref)
-
-
-def _own_findings(files: list[File], origins: Mapping[ObjectRef, Origin]) -> Iterator[Finding]:
-    """Problems of each object alone, except of a second one with the same name."""
-    for file in files:
-        for item in file.items:
-            if item.findings and origins[item.ref] is item.origin:
-                yield from item.findings
-
-
-def _lost_headers(files: list[File], held_paths: Collection[str]) -> Iterator[Problem]:
-    for file in files:
-        if file.path in held_paths and not file.count:
-            message = (
-                "contained documents of the fleet in the last applied revision and contains none"
-                f" now; put back its apiVersion ({GROUP}/...), or delete the file if that is meant"
-            )
-            yield problem_at(file.path, Place(1, 1), "HeaderLost", "", message)
 
 
 def _default_runtime() -> str:
