@@ -17,9 +17,12 @@ class PlaceOnClaim(NamedTuple):
 def on_claim(source: str) -> PlaceOnClaim | None:
     """Where on a claim a source lies; None: it is of another scheme, or refused."""
     match = _SOURCE.fullmatch(source) if source.startswith("pvc://") else None
-    if match is None or not _PATH.fullmatch(match["path"]):
-        return None
-    parts = match["path"].removesuffix("/").split("/")
-    if any(part in ("", ".", "..") for part in parts):
+    if match is None or not is_inside(match["path"]):
         return None
     return PlaceOnClaim(match["claim"], match["path"])
+
+
+def is_inside(path: str) -> bool:
+    """Whether a path stays in the volume that it is of, and needs no quotes anywhere."""
+    parts = path.removesuffix("/").split("/")
+    return bool(_PATH.fullmatch(path)) and not any(part in ("", ".", "..") for part in parts)

@@ -15,7 +15,7 @@ from reconciler.api.speculative import draft_name
 from reconciler.api.vendors import Accelerator
 
 Format = Literal["gguf", "mlx", "safetensors", "custom"]
-_WITH_FOLDERS = ("hf", "http", "https", "file", "s3", "pvc")
+_WITH_FOLDERS = ("hf", "http", "https", "file", "s3", "image", "pvc")
 _HASHED = re.compile(r"sha256-[0-9a-f]{12}")
 _SHA256 = r"^[0-9a-f]{64}$"
 
@@ -131,8 +131,8 @@ class ModelSpec(Spec):
             max_length=4096,
             description="Where its files come from: hf://org/repo/file@revision or hf://org/repo@revision,"
             " https://host/file.gguf, file:///path, oci://registry/repo:tag, pypi://name==version,"
-            " s3://bucket/key, pvc://claim/path in a cluster, or a path in the repository. A folder"
-            " ends with /.",
+            " s3://bucket/key, pvc://claim/path and image://registry/repo:tag/path in a cluster, or"
+            " a path in the repository. A folder ends with /.",
         ),
     ]
     sha256: Annotated[

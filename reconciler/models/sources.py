@@ -14,6 +14,7 @@ from reconciler.models.beside import find_beside
 from reconciler.models.file import SCHEME as FILE
 from reconciler.models.hf import SCHEME as HF
 from reconciler.models.https import SCHEME as HTTPS
+from reconciler.models.image import SCHEME as IMAGE
 from reconciler.models.oci import SCHEME as OCI
 from reconciler.models.pasted import as_source
 from reconciler.models.pvc import SCHEME as PVC
@@ -42,6 +43,7 @@ SCHEMES: Mapping[str, Scheme] = MappingProxyType(
         "oci": OCI,
         "s3": S3,
         "pvc": PVC,
+        "image": IMAGE,
         "": REPOSITORY,
     }
 )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from reconciler.api.claim_source import on_claim
 from reconciler.api.fleetnode import FleetNode
+from reconciler.api.image_source import in_image
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.model import Model
 from reconciler.api.speculative import GUESSES
@@ -61,9 +62,9 @@ def misfit(service: InferenceService, node: FleetNode, fleet: Fleet) -> tuple[st
                 " read: name a source that can be fetched, or use a node with an agent"
             )
             return "NodeCapability", at, message
-        if node.spec.agent is not None and (claimed := _on_claim(model)):
+        if node.spec.agent is not None and (mounted := _of_pods(model)):
             message = (
-                f"Model {model_name} lies on a claim of a cluster ({claimed}), which pods alone"
+                f"Model {model_name} lies in a volume of a cluster ({mounted}), which pods alone"
                 " mount: name a source that can be fetched or a file:// of the node, or use a pool"
             )
             return "NodeCapability", at, message
@@ -123,10 +124,10 @@ def _of_the_node(model: Model) -> str | None:
     return next((source for source in sources if source.lower().startswith("file://")), None)
 
 
-def _on_claim(model: Model) -> str | None:
+def _of_pods(model: Model) -> str | None:
     """The first source that only pods can read."""
     sources = (part.spec.source for part, _, _ in model.parts)
-    return next((source for source in sources if on_claim(source)), None)
+    return next((source for source in sources if on_claim(source) or in_image(source)), None)
 
 
 def _not_exposable(node: FleetNode, runtime: Runtime) -> str | None:

@@ -245,13 +245,13 @@ def in_place(thing: Resource) -> Iterator[Finding]:
         yield Finding("SourceInvalid", thing.ref, "spec.inPlace", message)
 
 
-def on_a_claim(thing: Resource) -> Iterator[Finding]:
+def in_a_volume(thing: Resource) -> Iterator[Finding]:
     """What is served there is named before anybody can look into a folder."""
-    if type(thing) is not Model or not thing.spec.source.startswith("pvc://"):
+    if type(thing) is not Model or not thing.spec.source.startswith(("pvc://", "image://")):
         return
     is_named = thing.spec.files and not any(set("*?[") & set(name) for name in thing.spec.files)
     if thing.spec.source.endswith("/") and thing.format == "gguf" and not is_named:
-        message = "nobody looks into a folder of a claim; name the GGUF file, here or in files"
+        message = "nobody looks into a folder of a volume; name the GGUF file, here or in files"
         yield Finding("SourceInvalid", thing.ref, "spec.source", message)
 
 
@@ -279,7 +279,7 @@ OBJECT_CHECKS: tuple[ObjectCheck, ...] = (
     labels,
     projector,
     in_place,
-    on_a_claim,
+    in_a_volume,
     volumes_in_place,
     one_budget,
     one_cache,

@@ -29,7 +29,11 @@ from tests.support.routers import listed, stream
 from tests.support.wait import PATIENCE_S, wait_for
 
 CASES = Path(__file__).parents[1] / "cases" / "kube"
-BRINGS_ITS_OWN = ("custom", "claim-with-model")  # cases in which nothing is fetched
+BRINGS_ITS_OWN = (
+    "custom",
+    "claim-with-model",
+    "image-with-model",
+)  # cases in which nothing is fetched
 FLEET = """
 apiVersion: inference.llmkube.dev/v1alpha1
 kind: FleetNode

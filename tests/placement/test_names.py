@@ -140,8 +140,9 @@ def test_a_runtime_without_an_image_is_held_until_the_fleet_names_one() -> None:
     assert holds(*texts, images, service(runtime="mlx-lm", **ON)) == {}
 
 
-def test_a_model_on_a_claim_is_none_for_a_node_with_an_agent() -> None:
-    node, staged = document("FleetNode", "edge", {"agent": {}}), model(source="pvc://llms/a.gguf")
+@pytest.mark.parametrize("source", ["pvc://llms/a.gguf", "image://models.lan/a:1/a.gguf"])
+def test_a_model_in_a_volume_of_pods_is_none_for_a_node_with_an_agent(source: str) -> None:
+    node, staged = document("FleetNode", "edge", {"agent": {}}), model(source=source)
 
     assert holds(node, staged, service(**ON)) == {"chat": "NodeCapability"}
     assert holds(pool(), staged, service(**ON)) == {}

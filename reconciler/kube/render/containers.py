@@ -6,12 +6,10 @@ from collections.abc import Collection, Mapping
 from posixpath import normpath
 from typing import Any
 
-from reconciler.api.claim_source import on_claim
 from reconciler.kube.render.cache import (
-    CLAIMS,
     MODELS,
-    claim_volume,
-    claims_of_models,
+    mounted_by,
+    mounted_place,
     ready_folder,
     ready_path,
 )
@@ -101,7 +99,7 @@ def companion(subject: Subject) -> dict[str, Any]:
         *(
             f"--ready={model.name}={ready_path(model)}"
             for model in workload.models
-            if not on_claim(model.source)
+            if not mounted_place(model.source)
         ),
     ]
     own = own_program(subject, COMPANION, args)
@@ -188,8 +186,8 @@ def _mounts(subject: Subject) -> list[dict[str, Any]]:
         {"name": "workload", "mountPath": WORKLOAD},
         _TMP,
         *(
-            {"name": claim_volume(claim), "mountPath": f"{CLAIMS}/{claim}", "readOnly": True}
-            for claim in claims_of_models(subject.placed.workload.model_files)
+            {"name": place.volume, "mountPath": place.mounted, "readOnly": True}
+            for place in mounted_by(subject.placed.workload.model_files)
         ),
     ]
     if config_name(subject):
@@ -207,7 +205,7 @@ def _mounts(subject: Subject) -> list[dict[str, Any]]:
     }
     linked = {n: by_path[to] for n, to in sorted(command.links.items()) if to in by_path}
     mounts += [_of_models(f"{WORKLOAD}/{name}", folder) for name, folder in linked.items()]
-    mounts += _links_to_claims(subject)
+    mounts += _links_to_mounted(subject)
     # the entries of such a folder are links out of it, `../../sha256/...`
     stores = {normpath(f"{WORKLOAD}/{name}/../../{STORED}") for name in linked}
     mounts += [_of_models(path, STORED) for path in sorted(stores)]
@@ -218,12 +216,12 @@ def _mounts(subject: Subject) -> list[dict[str, Any]]:
     return [*(each for each in mounts if each["mountPath"] not in paths), *stated]
 
 
-def _links_to_claims(subject: Subject) -> list[dict[str, Any]]:
-    """A folder of a claim at the name by which a command knows its model."""
-    places = {ready_path(m): on_claim(m.source) for m in subject.placed.workload.models}
+def _links_to_mounted(subject: Subject) -> list[dict[str, Any]]:
+    """A folder of a claim or image at the name by which a command knows its model."""
+    places = {ready_path(m): mounted_place(m.source) for m in subject.placed.workload.models}
     return [
         {
-            "name": claim_volume(place.claim),
+            "name": place.volume,
             "mountPath": f"{WORKLOAD}/{name}",
             "subPath": place.path.removesuffix("/"),
             "readOnly": True,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from reconciler.api.claim_source import on_claim
 from reconciler.api.model import declared_name
 from reconciler.fleet.model_file import ModelFile
-from reconciler.kube.render.cache import MODELS, ready_path
+from reconciler.kube.render.cache import MODELS, mounted_place, ready_path
 from reconciler.kube.render.containers import own_program
 from reconciler.kube.render.placed import in_repository
 from reconciler.kube.render.subject import Subject
@@ -25,7 +24,7 @@ def models_first(subject: Subject) -> list[dict[str, Any]]:
 def distinct_models(subject: Subject) -> tuple[ModelFile, ...]:
     """The models and projectors to fetch, by name; two names for the same bytes are fetched
     once."""
-    fetched = (m for m in subject.placed.workload.model_files if not on_claim(m.source))
+    fetched = (m for m in subject.placed.workload.model_files if not mounted_place(m.source))
     files = sorted(fetched, key=_by_name)
     by_path = {ready_path(m): m for m in files}
     return tuple(by_path.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from reconciler.kube.objects import Manifest
-from reconciler.kube.render.cache import claim_volume, claims_of_models
+from reconciler.kube.render.cache import mounted_by
 from reconciler.kube.render.config import config_name
 from reconciler.kube.render.labels import metadata
 from reconciler.kube.render.quantity import canonical
@@ -44,13 +44,6 @@ def models_volume(subject: Subject) -> dict[str, Any]:
     return {"name": "models", "persistentVolumeClaim": {"claimName": subject.claim}}
 
 
-def _read_only(claim: str) -> dict[str, Any]:
-    return {
-        "name": claim_volume(claim),
-        "persistentVolumeClaim": {"claimName": claim, "readOnly": True},
-    }
-
-
 def volumes(subject: Subject) -> list[dict[str, Any]]:
     """The volumes of a serving pod. Its root file systems are read-only: these are all it can write
     to."""
@@ -58,7 +51,10 @@ def volumes(subject: Subject) -> list[dict[str, Any]]:
         models_volume(subject),
         {"name": "workload", "emptyDir": {}},
         {"name": "tmp", "emptyDir": {}},
-        *(_read_only(claim) for claim in claims_of_models(subject.placed.workload.model_files)),
+        *(
+            {"name": place.volume, **place.source}
+            for place in mounted_by(subject.placed.workload.model_files)
+        ),
     ]
     if name := config_name(subject):
         mounted.append({"name": "files", "configMap": {"name": name}})

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from reconciler.api.claim_source import on_claim
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import ObjectRef
 from reconciler.kube.client.errors import Denied
 from reconciler.kube.objects import ObjectId
-from reconciler.kube.render.cache import claims_of_models
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
@@ -44,4 +44,5 @@ def absent_claims(
 def _claims(desired: Desired, workload: Workload) -> Iterable[str]:
     service = desired.fleet.get(InferenceService, workload.ref)
     own = service.spec.model_cache.claim_name if service else None
-    return [*claims_of_models(workload.model_files), *([own] if own else [])]
+    places = (on_claim(model.source) for model in workload.model_files)
+    return [*sorted({place.claim for place in places if place}), *([own] if own else [])]
