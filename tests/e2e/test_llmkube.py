@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from pathlib import Path
 
 import pytest
 
 from tests.support.cluster import Cluster
 from tests.support.cluster_fleet import ClusterFleet
+from tests.support.llmkube import LlmkubeServices, install_definitions, pods_of
 from tests.support.reconciler import Machine
+from tests.support.typed_pages import Page
 
 pytestmark = [pytest.mark.e2e, pytest.mark.cluster]
 OK, CHANGES = 0, 2
@@ -91,3 +95,44 @@ def test_our_definitions_take_their_documents(home: ClusterFleet) -> None:
     )
 
     assert answer.count("serverside-applied (server dry run)") == len(documents)
+
+
+def test_nodes_are_added_and_the_cluster_is_taken_over_as_the_page_says(
+    tmp_path: Path, own_cluster: Cluster, machine: Machine
+) -> None:
+    cluster, written = own_cluster, LlmkubeServices(("draw",))
+    made = ClusterFleet.create(tmp_path, cluster, machine)
+    install_definitions(cluster, "InferenceService", "Model")
+    cluster.add_node("gpu-1", {"nvidia.com/gpu.present": "true"}, **{"nvidia.com/gpu": "2"})
+    written.write(cluster)
+    stood = pods_of(cluster, "draw")
+    fleet, node = _typed_documents()
+    texts = {name.removesuffix(".yaml"): text for name, text in written.files().items()}
+    made.push(edge=None, phi=None, fleet=fleet, **texts)
+    words = ("--cluster", "home=test", "--kubeconfig", str(cluster.kubeconfig))
+    at = ("-C", str(made.repo.remote), *words)
+
+    without = machine.reconcile("plan", *at)
+    made.push(gpu=node)
+    plan = machine.reconcile("plan", *at)
+    taken = machine.reconcile("install", "--take-over", *words)
+    adopted = machine.reconcile("apply", *at)
+
+    assert (without.code, plan.code) == (CHANGES, CHANGES), without.out + plan.out
+    for said in (without, plan):
+        assert "adopted as it stands, with its pods" in said.out
+        assert "NotOurs" not in said.out
+    assert "does not state its memory" in without.err
+    assert "does not state its memory" not in plan.err
+    assert "FleetNode gpu" in plan.out
+    assert (taken.code, adopted.code) == (OK, OK), taken.err + adopted.err
+    assert "backup of 2 definitions and 2 objects" in taken.err
+    assert pods_of(cluster, "draw") == stood
+    assert [n["metadata"]["name"] for n in cluster.json("get", "fleetnodes")["items"]] == ["gpu"]
+
+
+def _typed_documents() -> list[str]:
+    """What the ten minutes write: the Fleet and the FleetNode."""
+    page = Page.read("docs/llmkube.md").text
+    blocks = re.findall(r"^ +```yaml\n(.*?)^ +```$", page, re.MULTILINE | re.DOTALL)
+    return [textwrap.dedent(block) for block in blocks]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,21 +41,29 @@ DEFINITION: dict[str, Any] = {
                 "served": True,
                 "storage": True,
                 "schema": {"openAPIV3Schema": _ANYTHING},
+                "subresources": {"status": {}},
             }
         ],
     },
 }
 
 
+def install_definitions(cluster: Cluster, *kinds: str) -> None:
+    """They are served."""
+    for kind in kinds:
+        text = json.dumps(DEFINITION).replace("InferenceService", kind)
+        definition = json.loads(text.replace("inferenceservice", kind.lower()))
+        cluster.apply(definition)
+        words = ("--for=condition=Established", f"--timeout={PATIENCE_S:g}s")
+        cluster.kubectl("wait", *words, "crd", definition["metadata"]["name"])
+        plural = definition["spec"]["names"]["plural"]
+        served = partial(cluster.kubectl, "get", plural, check=False)
+        wait_for(lambda served=served: "No resources" in served(), "the definition is served")
+
+
 def install_llmkube(cluster: Cluster) -> None:
     """The definition, served; two services, one with a field that ours does not know."""
-    cluster.apply(DEFINITION)
-    words = ("--for=condition=Established", f"--timeout={PATIENCE_S:g}s")
-    cluster.kubectl("wait", *words, "crd", DEFINITION["metadata"]["name"])
-    wait_for(
-        lambda: "No resources" in cluster.kubectl("get", "inferenceservices", check=False),
-        "the definition is served",
-    )
+    install_definitions(cluster, "InferenceService")
     cluster.apply(
         _service("plain", {"modelRef": "gemma", "replicas": 1}),
         _service("rich", {"modelRef": "gemma", "speculative": {"n": 3}}),
