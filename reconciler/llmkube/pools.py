@@ -105,12 +105,12 @@ def misfits(
 
 
 def pool_service(
-    pool: Pool, members: Sequence[InferenceService]
+    pool: Pool, members: Sequence[InferenceService], runtime: str
 ) -> tuple[InferenceService, tuple[Remark, ...]]:
-    """The service, and what of its members is another's there."""
+    """The service, and what of its members is another's there. `runtime` serves models in turn."""
     serving = [each for each in members if not each.spec.suspend] or list(members)
     values: dict[str, Any] = {
-        "runtime": "llamacpp-router",
+        "runtime": runtime,
         "models": tuple(_entry(each.spec, pool.default == each.metadata.name) for each in serving),
         "router": Router(resident=1),
         "suspend": all(each.spec.suspend for each in members),

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 Made = tuple[InferenceService, tuple[Remark, ...]]
 PooledServices = Memo[ObjectRef, Made]
 
-_SINGLE = "llama-server"  # the runtime whose models a router serves in turn
-
 
 class Placed(NamedTuple):
     """A remark, the document that has it, and what it is about."""
@@ -47,13 +45,13 @@ def with_pools(
     made: PooledServices,
 ) -> tuple[dict[ObjectRef, Resource], list[Placed]]:
     """The objects, with a service for each pool and without its members. `refused` are there, and
-    are not objects. `origins` is given those
-    of the pools. `made` is what came out before: of the same objects the same comes out again."""
+    are not objects. `origins` is given those of the pools. `made` is what came out before: of the
+    same objects the same comes out again."""
     theirs = [document for file in files for document in file.llmkube]
     pooled: dict[ObjectRef, ObjectRef] = {}  # members, each with its pool
     services: dict[ObjectRef, Resource] = {}
     placed: list[Placed] = []
-    single = (_SINGLE, *runtimes[_SINGLE].aliases) if theirs and _SINGLE in runtimes else ()
+    router, single = _runtimes_of_pools(runtimes) if theirs else ("", ())
     for document in theirs:
         if document.kind != "ModelPool":
             continue
@@ -64,7 +62,7 @@ def with_pools(
             placed += _held(ref, (m for m in members if m in objects and m != ref), origins)
         else:
             there = [thing for m in members if isinstance(thing := objects[m], InferenceService)]
-            build = partial(pool_service, read_pool(document.content), there)
+            build = partial(pool_service, read_pool(document.content), there, router)
             services[ref], remarks = made.find(ref, (Same(document), *map(Same, there)), build)
             pooled |= dict.fromkeys(members, ref)
             all_remarks = (*document.remarks, *remarks, *_own(services[ref], there))
@@ -75,6 +73,18 @@ def with_pools(
     placed += _of_routers(theirs, objects, pooled)
     alone = {ref: thing for ref, thing in objects.items() if ref not in pooled}
     return {**alone, **services}, placed
+
+
+def _runtimes_of_pools(runtimes: Mapping[str, Runtime]) -> tuple[str, tuple[str, ...]]:
+    """The runtime whose process serves models in turn, and every name of the one that serves such a
+    model alone."""
+    router = next(row for row in runtimes.values() if row.serves_many)
+    alone = [
+        row
+        for row in runtimes.values()
+        if not row.serves_many and row.engine.programs == router.engine.programs
+    ]
+    return router.name, tuple(name for row in alone for name in (row.name, *row.aliases))
 
 
 def pool_ref(document: LlmkubeDocument) -> ObjectRef:

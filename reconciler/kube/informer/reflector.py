@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from reconciler.kube.client.api import ApiServer, ObjectList
 
 LIFE_S = 300.0  # of one watch; the server ends it, so that load spreads over its replicas
+_SELDOM = 30.0  # times as long: most clusters never get another project's kinds
 LONGEST_PAUSE_S = 30.0
 PROVEN_S = 1.0  # a watch that lived so long has worked
 _QUIET_S = 1.0  # without an event: the next one is not of a crowd
@@ -241,7 +242,8 @@ class Reflector:
                 self._objects = {}
             self._versions = {}
             self._now(Freshness.ABSENT, None)
-        return self._view.look_again_s * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+        pause_s = self._view.look_again_s * (_SELDOM if self.kind.project else 1.0)
+        return pause_s * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
 
     def _forgotten(self, error: Gone) -> float:
         """Servers forget in the ordinary course of things, and when they were away: the list that
