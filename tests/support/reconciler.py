@@ -312,12 +312,16 @@ class Machine:
         last = self._started[-1].process if self._started else None
         ended_before = last is None or last.poll() is not None
 
+        is_so = False
+
         def over() -> bool:
-            return condition() or (not ended_before and last is not None and _ended(last))
+            nonlocal is_so
+            is_so = condition()  # once: what became so may pass
+            return is_so or (not ended_before and last is not None and _ended(last))
 
         try:
             wait_for(over)
-            assert condition(), f"ended with {last and last.returncode}"
+            assert is_so or condition(), f"ended with {last and last.returncode}"
         except AssertionError as error:
             said = "\n".join(
                 f"--- stdout\n{r.out}\n--- stderr\n{r.err}" for r in self._started[-2:]
