@@ -72,6 +72,9 @@ def read_pool(content: Mapping[str, Any]) -> Pool:
     )
 
 
+MIXED = "FieldIgnored"  # its members run as they are declared: what was a pool to others is none
+
+
 def misfits(
     pool: Pool, services: Sequence[InferenceService | None], single: Collection[str]
 ) -> Iterator[Remark]:
@@ -92,8 +95,8 @@ def misfits(
             yield Remark("DuplicateObject", pool.field(index), f"{name} is a member twice")
         elif service.spec.runtime not in (None, *single) or not service.spec.model_ref:
             what = f"runtime {service.spec.runtime}" if service.spec.runtime else "no modelRef"
-            text = f"{name} has {what}, and a pool swaps models of llama-server; remove the member"
-            yield Remark("ModelsRule", pool.field(index), text)
+            text = f"{name} has {what}, and a pool swaps models of llama-server: all its members"
+            yield Remark(MIXED, pool.field(index), f"{text} run beside each other; remove the pool")
         elif other := of_model.get(service.spec.model_ref):
             text = f"{name} serves {service.spec.model_ref}, as {other} does, and clients of a pool"
             remedy = "declare its file as another Model, or remove the member"

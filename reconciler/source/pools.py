@@ -14,7 +14,7 @@ from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import DEFAULT_NAMESPACE, ObjectRef, Resource
 from reconciler.api.problem import Severity
 from reconciler.fleet.fleet import Origin
-from reconciler.llmkube.pools import Pool, misfits, pool_service, read_pool
+from reconciler.llmkube.pools import MIXED, Pool, misfits, pool_service, read_pool
 from reconciler.llmkube.remark import Remark
 from reconciler.llmkube.routers import BY_ENTRY, backend_remarks
 from reconciler.memo import Memo, Same
@@ -57,6 +57,9 @@ def with_pools(
             continue
         ref, members = pool_ref(document), _members(document)
         wrong = _mistakes(document, objects, refused, pooled, services.keys(), single)
+        if wrong and all(remark.rule == MIXED for remark in wrong):
+            placed += (Placed(document.origin, ref, remark) for remark in wrong)
+            continue
         if wrong:
             placed += (Placed(document.origin, ref, remark) for remark in wrong)
             placed += _held(ref, (m for m in members if m in objects and m != ref), origins)

@@ -95,7 +95,6 @@ def test_what_a_pool_does_otherwise_is_said_at_its_line(
         (pool("judge", "codr"), {}, "spec.members[1]", 'no InferenceService named "codr"'),
         (pool("judge", "judge"), {}, "spec.members[1]", "a member twice"),
         (pool("judge", "coder", default="x"), {}, "spec.default", "one of judge, coder"),
-        (pool("judge", "coder"), {"runtime": "vllm"}, "spec.members[0]", "has runtime vllm"),
         (pool("judge", "coder"), {"modelRef": "coder-9b"}, "spec.members[1]", "as judge does"),
         (pool(), {}, "spec.members", ""),
         (pool("judge", "coder", swapPolicy="lifo"), {}, "spec.swapPolicy", "sticky"),
@@ -128,6 +127,19 @@ def test_a_pool_with_a_mistake_is_refused_at_its_line_and_holds_its_members(
     assert followed
     named = {m.ref for m in members}
     assert {problem.ref, *named} <= {finding.ref for finding in followed.held}
+
+
+def test_a_pool_with_another_engine_leaves_its_members_as_they_are_declared() -> None:
+    revision = loaded(pool("judge", "coder"), judge={"runtime": "vllm"})
+
+    assert revision.fleet is not None
+    assert {s.metadata.name for s in revision.fleet.all(InferenceService)} >= {"judge", "coder"}
+    (warning,) = (p for p in revision.problems if p.path == "5.yaml")
+    assert (warning.rule, warning.field) == (
+        "FieldIgnored",
+        "spec.members[0].inferenceServiceRef.name",
+    )
+    assert "has runtime vllm" in warning.message
 
 
 @pytest.mark.parametrize(
