@@ -21,7 +21,6 @@ from tests.support.engines import Server, service, workload
 from tests.support.gguf_models import tiny_guesser, tiny_llama
 from tests.support.llama_server import llama_server
 from tests.support.ports import own_port
-from tests.support.wait import wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,9 +56,7 @@ def test_the_real_server_takes_for_guesses_what_is_said(
         said.append(estimate(read_path(small), settings_of_draft(settings)))
 
     with Server(Command((*command.argv, "-lv", "4"), command.env), port, tmp_path / "r") as server:
-        server.wait_ready()
-        wait_for(lambda: "listening on" in server.log)
-        log = server.log
+        log = server.wait_listening()
 
     assert f"adding speculative implementation '{guessing['type']}'" in log
     assert "speculative decoding context initialized" in log

@@ -21,7 +21,6 @@ from tests.support.gguf_models import tiny_llama
 from tests.support.llama_server import llama_server
 from tests.support.ports import own_port
 from tests.support.real_models import GEMMA, model_path
-from tests.support.wait import wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,9 +60,7 @@ def test_the_real_server_allocates_what_the_estimate_says(
     )
 
     with Server(Command(argv), port, tmp_path / "run") as server:
-        server.wait_ready()
-        wait_for(lambda: "compute buffer size" in server.log)  # a thread of its own writes it
-        log = server.log
+        log = server.wait_listening()
     found = estimate(read_path(model), told)
 
     assert found.exact
@@ -94,8 +91,7 @@ def test_the_real_server_leaves_the_experts_to_the_machine_that_are_counted_ther
     )
 
     with Server(Command((*command.argv, "-lv", "5")), port, tmp_path / "run") as server:
-        server.wait_ready()
-        log = server.log
+        log = server.wait_listening()
 
     assert set(re.findall(r"tensor (\S+) \(.* buffer type overridden to CPU", log)) == {
         f"blk.{layer}.ffn_{part}_exps.weight"

@@ -614,8 +614,7 @@ def test_the_real_llama_server_accepts_every_command(
     command = row.command(workload(wanted), node)
 
     with Server(command, int(node.port), tmp_path) as server:
-        server.wait_ready()
-        wait_for(lambda: "listening on" in server.log, "handles signals")
+        server.wait_listening()
 
         if row.serves_many:
             wait_for(lambda: _loaded(server) == _preloaded(wanted), f"preloads: {server.log}")

@@ -113,6 +113,15 @@ class Server(AbstractContextManager["Server"]):
         assert self.process.poll() is None, f"ended with {self.process.returncode}: {self.log}"
         return self
 
+    def wait_listening(self) -> str:
+        """The log of a llama-server to the last line of its start: it handles signals from there.
+
+        It answers before that: its log is written by a thread of its own.
+        """
+        self.wait_ready()
+        wait_for(lambda: "listening on" in self.log, f"the end of its start: {self.log}")
+        return self.log
+
     def health(self) -> int | None:
         """The status of /health now; None: nobody listens."""
         try:
