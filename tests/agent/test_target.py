@@ -175,7 +175,7 @@ def test_what_the_disk_has_no_room_for_is_fetched_no_longer(
     agent.target.apply(change(Action.CREATE, server))
     blocked = Blocked(CHAT, reason, "", None)
 
-    agent.target.admit(Plan("r", (), (blocked,), (), {}, {}))
+    agent.waiting.admit(Plan("r", (), (blocked,), (), {}, {}))
 
     wait_for(lambda: waiting(agent) == ["chat: Downloading", "fetched"] * stays)
 
