@@ -28,7 +28,7 @@ def left_out_by_service(left_out: Mapping[ObjectId, ObjectRef]) -> Mapping[Objec
 
 
 def not_installed_note(missing: Sequence[str], cluster: str) -> str:
-    """Of kinds of our own, by name; empty: none is missing."""
+    """What a plan says of our own kinds that are missing, by name; empty: none is."""
     if not missing:
         return ""
     return (
