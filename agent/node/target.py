@@ -137,6 +137,9 @@ class ProcessTarget:
             return self._waiting.send_for(change, workload)
         if change.reason == "ProcessGone":  # begun by who took over what was recorded
             return Outcome(change, Result.APPLIED, "starts again")
+        if workload.is_uncounted:
+            why = "starts once the header of its model is read, which moeCPULayers: auto follows"
+            return Outcome(change, Result.SKIPPED, why)
         self._check_port(workload, rendered.port)
         if change.impact.waits:
             others = ", ".join(ref.label for ref in change.impact.after)
