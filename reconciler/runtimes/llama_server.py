@@ -113,4 +113,5 @@ RUNTIME = Runtime(
     requests_metric="llamacpp:requests_processing",
     images=llamacpp_model.IMAGES,
     takes_projector=True,
+    counts_requests=True,
 )

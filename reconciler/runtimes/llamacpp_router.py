@@ -275,4 +275,5 @@ RUNTIME = Runtime(
         reload_path="/models?reload=1",
         load_path="/models/load",
     ),
+    counts_requests=True,
 )
