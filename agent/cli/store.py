@@ -7,10 +7,12 @@ import argparse
 import contextlib
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.cli.download_options import DOWNLOAD_OPTIONS, MODEL_STORE, store_of
+from agent.cli.stored_models import SHOWN_DIGITS, by_names, entry, row, show_gone
 from reconciler.api.errors import StateError, UsageError
 from reconciler.console.edge import Exit, hangups, show, tell
 from reconciler.console.option import add
@@ -23,7 +25,11 @@ if TYPE_CHECKING:
     from agent.models.store import ModelStore, StoredModel
     from agent.state.directory import StateDir
 
-_SHOWN_DIGITS = 12
+_NEEDED = (
+    "nothing was removed: what the fleet wants here would be fetched again. Take the service out of"
+    " the fleet first (`reconcile rm NAME`)"
+)
+_NAME_HELP = "a digest's beginning, a file's name or a source, as list shows them"
 
 
 EXAMPLES = {
@@ -31,6 +37,7 @@ EXAMPLES = {
     "fleet-agent store verify": "read every byte of it",
     "fleet-agent store import mini.gguf --source hf://org/mini/mini.gguf": "a copy from elsewhere",
     "fleet-agent store push 1f3a oci://registry.example/mini:1": "for other machines to fetch",
+    "fleet-agent store rm mini.gguf": "remove one that nothing here needs",
     "fleet-agent store gc --dry-run": "what is needed no more",
 }
 
@@ -51,18 +58,29 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     push.add_argument("target", metavar="oci://REGISTRY/REPOSITORY:TAG")
     gc = actions.add_parser("gc", help="remove the models that nothing needs any more")
     gc.add_argument("--dry-run", action="store_true", help="only say what would go")
-    for action in (listed, verify, put, push, gc):
+    rm = actions.add_parser("rm", help="remove models that no service here needs")
+    rm.add_argument("names", nargs="+", metavar="NAME", help=_NAME_HELP)
+    rm.add_argument("--dry-run", action="store_true", help="only say what would go")
+    for action in (listed, verify, put, push, rm, gc):
         add(action, (STATE_DIR, MODEL_STORE), again=True)
         action.add_argument("-o", "--output", choices=("text", "json"), default=argparse.SUPPRESS)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Exit 0; 3 when verify found damage. Raises UsageError, ModelError, StateError."""
+    """Exit 0; 3 when verify found damage, or rm what is needed. Raises UsageError, ModelError,
+    StateError."""
     from agent.state.directory import StateDir, state_root
 
     state = StateDir.open(state_root(args.state_dir))
     store = store_of(args, state.models)
-    actions = {"list": _list, "verify": _verify, "import": _import, "push": _push, "gc": _gc}
+    actions = {
+        "list": _list,
+        "verify": _verify,
+        "import": _import,
+        "push": _push,
+        "rm": _rm,
+        "gc": _gc,
+    }
     return actions[args.action](args, store, state)
 
 
@@ -74,7 +92,7 @@ def _list(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int:
     stocked = store.inventory()
     if args.output == "json":
         entries = [
-            _entry(s.model)
+            entry(s.model)
             | {"sources": [public_source(one) for one in s.sources], "resolved": list(s.resolved)}
             for s in stocked
         ]
@@ -84,9 +102,7 @@ def _list(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int:
         m = s.model
         fetched = f"fetched from {shown(m.source)}" if m.source else "imported"
         sources = ", ".join(map(shown, s.sources)) or fetched
-        row = (
-            f"{m.digest[:_SHOWN_DIGITS]}  {show_bytes(m.size_bytes):>9}  {m.format:<11}  {sources}"
-        )
+        row = f"{m.digest[:SHOWN_DIGITS]}  {show_bytes(m.size_bytes):>9}  {m.format:<11}  {sources}"
         show(row)
     total = sum(s.model.size_bytes for s in stocked)
     tell(f"{store.root}: {counted('model', len(stocked))}, {show_bytes(total)}")
@@ -98,17 +114,17 @@ def _verify(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int
 
     entries: list[dict[str, Any]] = []
     for model in _named(args.digests, store):
-        tell(f"{model.digest[:_SHOWN_DIGITS]}: reading {model.path.name}")
+        tell(f"{model.digest[:SHOWN_DIGITS]}: reading {model.path.name}")
         damage = damage_of(model)
         moved = store.contents.set_aside(model.digest) if damage and not args.dry_run else None
-        entries.append(_entry(model) | {"damage": damage, "movedTo": str(moved) if moved else None})
-    damaged = [entry for entry in entries if entry["damage"]]
+        entries.append(entry(model) | {"damage": damage, "movedTo": str(moved) if moved else None})
+    damaged = [each for each in entries if each["damage"]]
     if args.output == "json":
         print(json.dumps({"formatVersion": 1, "models": entries}))
     else:
-        for entry in damaged:
-            where = f"; moved to {entry['movedTo']}" if entry["movedTo"] else ""
-            print(f"{entry['sha256'][:_SHOWN_DIGITS]}: damaged: {entry['damage']}{where}")
+        for each in damaged:
+            where = f"; moved to {each['movedTo']}" if each["movedTo"] else ""
+            print(f"{each['sha256'][:SHOWN_DIGITS]}: damaged: {each['damage']}{where}")
         if users := _started_from([e["sha256"] for e in damaged if e["movedTo"]], state):
             tell(f"still in use: `fleet-agent restart {users}{state.option}` reads it anew")
         tell(f"{len(entries)} verified, {len(damaged)} damaged")
@@ -140,7 +156,7 @@ def _import(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int
     if args.source:
         store.contents.assign(args.source, stored.digest)
     if args.output == "json":
-        print(json.dumps({"formatVersion": 1, "models": [_entry(stored)]}))
+        print(json.dumps({"formatVersion": 1, "models": [entry(stored)]}))
     else:
         print(stored.digest)
         tell(f"{stored.path}: a Model with this sha256 needs no download")
@@ -156,7 +172,7 @@ def _push(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int:
     files = [PushedFile(f.path, model.base / f.path, f.size_bytes, f.sha256) for f in model.files]
     source = push(args.target, files, lambda line: print(line, file=sys.stderr, flush=True))
     if args.output == "json":
-        print(json.dumps({"formatVersion": 1, "models": [_entry(model) | {"source": source}]}))
+        print(json.dumps({"formatVersion": 1, "models": [entry(model) | {"source": source}]}))
     else:
         print(source)
         model_fields = (
@@ -166,9 +182,30 @@ def _push(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int:
     return Exit.OK
 
 
+def _rm(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int:
+    """All that are named, or none: who typed them took all of them for needless."""
+    from agent.node.recorded import needers
+
+    models, who = by_names(args.names, store), partial(needers, state=state, store=store)
+    digests = [model.digest for model in models]
+    needed = who(digests) if args.dry_run else store.remove(digests, who)
+    gone = () if needed else models
+    if args.output == "json":
+        held = [entry(m) | {"neededBy": [*needed[m.digest]]} for m in models if m.digest in needed]
+        report = {"formatVersion": 1, "dryRun": args.dry_run, "models": [*map(entry, gone)]}
+        print(json.dumps(report | {"needed": held}))
+    elif not needed:
+        show_gone(gone, dry_run=args.dry_run)
+    else:
+        for model in models:
+            if model.digest in needed:
+                show(f"{row(model)}  needed by {', '.join(needed[model.digest])}")
+        tell(_NEEDED)
+    return Exit.BLOCKED if needed else Exit.OK
+
+
 def _gc(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int:
     from agent.node.recorded import needed_digests
-    from reconciler.api.quantity import show_bytes
 
     holder = state.holder()
     if holder is not None and not args.dry_run:
@@ -190,14 +227,10 @@ def _gc(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int:
             store.collect(keep)
             store.contents.drop_corrupt()
     if args.output == "json":
-        report = {"formatVersion": 1, "dryRun": args.dry_run, "models": [_entry(m) for m in gone]}
+        report = {"formatVersion": 1, "dryRun": args.dry_run, "models": [entry(m) for m in gone]}
         print(json.dumps(report))
         return Exit.OK
-    verb = "would go" if args.dry_run else "removed"
-    for model in gone:
-        size = show_bytes(model.size_bytes)
-        print(f"{model.digest[:_SHOWN_DIGITS]}  {size:>9}  {model.path.name}  {verb}")
-    tell(f"{show_bytes(sum(m.own_bytes for m in gone))} {verb}")
+    show_gone(gone, dry_run=args.dry_run)
     return Exit.OK
 
 
@@ -209,15 +242,3 @@ def _named(digests: list[str], store: ModelStore) -> list[StoredModel]:
                 f"{digest}: no model here begins so; `fleet-agent store list` shows all"
             )
     return [m for m in models if not digests or any(m.digest.startswith(d) for d in digests)]
-
-
-def _entry(model: StoredModel) -> dict[str, Any]:
-    return {
-        "sha256": model.digest,
-        "format": model.format,
-        "sizeBytes": model.size_bytes,
-        "path": str(model.path),
-        "files": [
-            {"path": f.path, "sizeBytes": f.size_bytes, "sha256": f.sha256} for f in model.files
-        ],
-    }

@@ -235,6 +235,10 @@ class ContentStore:
         self._pins.mkdir(parents=True, exist_ok=True)
         (self._pins / digest).touch()
 
+    def unpin(self, digest: str) -> None:
+        """No user asks for it any more."""
+        (self._pins / digest).unlink(missing_ok=True)
+
     def pinned_since(self, oldest: float) -> frozenset[str]:
         """Models pinned at or after a moment (epoch seconds); older pins are removed."""
         kept = set()

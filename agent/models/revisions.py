@@ -48,6 +48,11 @@ class KeptModels:
         """The digests that the noted revisions need."""
         return frozenset(digest for _, digests in self._entries for digest in digests)
 
+    @property
+    def newest(self) -> tuple[str, tuple[str, ...]] | None:
+        """The revision that was noted last, and the digests that it needs."""
+        return self._entries[-1] if self._entries else None
+
     def beside(self, revision: str, keep: int) -> set[str]:
         """The digests that revisions before this one still need, where `keep` keep their models."""
         before = [digests for noted, digests in self._entries if noted != revision]

@@ -12,7 +12,7 @@ import fcntl
 import logging
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -37,6 +37,8 @@ _LOCK_POLL_S = 0.25
 _NO_LOCKS = {errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK}
 _ABANDONED_S = 7 * 24 * 3600.0
 _PINNED_S = 30 * 24 * 3600.0
+Needers = Callable[[Iterable[str]], Mapping[str, Collection[str]]]
+"""Which of these digests somebody needs, and who does, in words."""
 
 
 class ModelStore:
@@ -122,6 +124,16 @@ class ModelStore:
         self._drop_abandoned()
         with self._shelving():
             return self.contents.collect(self.kept(keep))
+
+    def remove(self, digests: Iterable[str], needers: Needers) -> Mapping[str, Collection[str]]:
+        """Remove models because a person says so; returns who needs which of them: then none goes.
+        Nothing is stored meanwhile."""
+        with self._shelving():
+            if not (needed := needers(digests)):
+                for digest in digests:
+                    self.contents.unpin(digest)
+                    self.contents.remove(digest)
+        return needed
 
     def take_in(self, model: ModelFile) -> StoredModel:
         """Store files of this machine by their digest, now: `model.source` is file://. An earlier

@@ -3,7 +3,7 @@ writes, and nothing that does is imported."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,12 +22,13 @@ from agent.node.view import RecordedNode
 from agent.node.which import which_node
 from agent.process.ports import PortBook
 from agent.process.rebuilt import models_of
-from agent.process.records import Records
+from agent.process.records import ProcessRecord, Records
 from agent.state.directory import StateDir
 from reconciler.fleet.model_file import ModelFile, with_companions
 from reconciler.loop import Listener, Loop, Wake
 from reconciler.loop.journal import SourceJournal
 from reconciler.models.headers import Headers
+from reconciler.report.terminal import short_revision
 from reconciler.source.checkout import FetchedAhead, Source
 from reconciler.source.history import PeekedHistory
 
@@ -110,10 +111,38 @@ def needed_digests(state: StateDir, store: ModelStore) -> frozenset[str]:
     return KeptModels(kept_file(state)).needed() | running
 
 
+def needers(
+    digests: Iterable[str], state: StateDir, store: ModelStore
+) -> Mapping[str, tuple[str, ...]]:
+    """Which of these stored models are needed now, and by whom, in words: the services that were
+    started from them here, else the revision that was applied last and declares them. Without the
+    others going back to an older revision means to fetch them again."""
+    records = Records(state).read_all()
+    newest = KeptModels(kept_file(state), read_only=True).newest
+    needed = {}
+    for digest in digests:
+        services = [r.launch.ref.label for r in records if _is_from(digest, r, store)]
+        if not services and newest is not None and digest in newest[1]:
+            services = [f"revision {short_revision(newest[0])}, which was applied here last"]
+        if services:
+            needed[digest] = tuple(services)
+    return needed
+
+
+def _is_from(digest: str, record: ProcessRecord, store: ModelStore) -> bool:
+    """Whether a process was started from a model, or is to be."""
+    models = (store.lookup(model) for model in _models_of(record))
+    if any(stored is not None and stored.digest == digest for stored in models):
+        return True
+    return any(digest in word for word in record.launch.command.argv)
+
+
 def _recorded_models(state: StateDir) -> list[ModelFile]:
-    return [
-        m for record in Records(state).read_all() for m in with_companions(models_of(record.launch))
-    ]
+    return [model for record in Records(state).read_all() for model in _models_of(record)]
+
+
+def _models_of(record: ProcessRecord) -> tuple[ModelFile, ...]:
+    return with_companions(models_of(record.launch))
 
 
 def kept_file(state: StateDir) -> Path:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from agent.models.store import ModelStore
 from agent.process.launch import Child, Identity
 from agent.process.records import ProcessRecord, Records
 from agent.state.directory import StateDir
+from reconciler.api.quantity import show_bytes
 from reconciler.fleet.model_file import ModelFile
 from tests.support.gguf_models import tiny_llama
 from tests.support.http import FileServer, OneLineServer
@@ -339,6 +342,108 @@ def test_gc_leaves_the_store_to_an_agent_that_runs(machine: Machine, tmp_path: P
     assert f"pid {os.getpid()} runs, and removes by itself what nothing needs" in refusal
 
 
+@pytest.mark.parametrize("named", ["file", "digest", "source"])
+def test_rm_removes_one_model_by_what_list_shows_of_it(
+    machine: Machine, tmp_path: Path, named: str
+) -> None:
+    (stays,) = machine.json("store", "import", str(tiny(tmp_path, 1)))
+    (goes,) = machine.json("store", "import", str(tiny(tmp_path, 2)), "--source", "pypi://tiny==1")
+    name = {"file": "tiny2.gguf", "digest": goes["sha256"][:12], "source": "pypi://tiny==1"}[named]
+
+    would, said = machine.run("store", "rm", name, "--dry-run")
+    before = machine.json("store", "list")
+    code, out = machine.run("store", "rm", name)
+
+    assert (would, code, len(before)) == (0, 0, 2)
+    assert said.endswith("tiny2.gguf  would go\n")
+    assert out.endswith("tiny2.gguf  removed\n")
+    assert f"{show_bytes(goes['sizeBytes'])} removed" in machine.errors
+    assert [m["sha256"] for m in machine.json("store", "list")] == [stays["sha256"]]
+    assert [pin.name for pin in (machine.models / "pins").iterdir()] == [stays["sha256"]]
+
+
+def test_rm_of_what_is_not_one_model_says_so(machine: Machine, tmp_path: Path) -> None:
+    digests = []
+    for seed in (1, 2):
+        (folder := tmp_path / str(seed)).mkdir()
+        (found,) = machine.json(
+            "store", "import", str(tiny(tmp_path, seed).rename(folder / "same.gguf"))
+        )
+        digests.append(found["sha256"][:12])
+
+    absent, _ = machine.run("store", "rm", "nothing")
+    said = machine.errors
+    several, _ = machine.run("store", "rm", "same.gguf")
+
+    assert (absent, several) == (64, 64)
+    assert "nothing: no model here is called so; `fleet-agent store list` shows all" in said
+    assert all(digest in machine.errors for digest in digests)
+    assert len(machine.json("store", "list")) == 2
+
+
+def test_rm_leaves_all_where_a_service_needs_one_and_names_it(
+    machine: Machine, tmp_path: Path
+) -> None:
+    (free,) = machine.json("store", "import", str(tiny(tmp_path, 1)))
+    (used,) = machine.json("store", "import", str(tiny(tmp_path, 2)))
+    process = launch("chat", 20000, used["path"], inputs={"models": []})
+    Records(StateDir.open(machine.state)).write(ProcessRecord(process, wanted=True, boot="b"))
+
+    for dry_run in (["--dry-run"], []):
+        code, out = machine.run("store", "rm", "tiny1.gguf", "tiny2.gguf", *dry_run)
+
+        assert code == 3
+        assert out.endswith("tiny2.gguf  needed by default/chat\n")
+        assert "`reconcile rm NAME`" in machine.errors
+    code, out = machine.run("store", "-o", "json", "rm", used["sha256"])
+    assert [each["neededBy"] for each in json.loads(out)["needed"]] == [["default/chat"]]
+    left = {m["sha256"] for m in machine.json("store", "list")}
+    assert left == {free["sha256"], used["sha256"]}
+
+
+def test_rm_keeps_what_the_last_revision_declares_and_no_older_one(
+    machine: Machine, tmp_path: Path
+) -> None:
+    (older,) = machine.json("store", "import", str(tiny(tmp_path, 1)))
+    (newest,) = machine.json("store", "import", str(tiny(tmp_path, 2)))
+    kept = KeptModels(machine.state / "desired" / "models.json")
+    kept.note("a" * 40, [older["sha256"], newest["sha256"]], 3)
+    kept.note("b" * 40, [newest["sha256"]], 3)
+
+    code, out = machine.run("store", "rm", "tiny2.gguf")
+    went = machine.json("store", "rm", "tiny1.gguf")
+
+    assert (code, "needed by revision bbbbbbb, which" in out) == (3, True)
+    assert [m["sha256"] for m in went] == [older["sha256"]]
+
+
+def test_rm_asks_who_needs_a_model_while_nobody_stores_one(
+    machine: Machine, tmp_path: Path
+) -> None:
+    (goes,) = machine.json("store", "import", str(tiny(tmp_path)))
+    state = StateDir.open(machine.state)
+    state.lock()  # an agent runs
+    with (machine.models / "shelf.lock").open() as storing, ThreadPoolExecutor() as pool:
+        fcntl.flock(storing, fcntl.LOCK_EX)
+        removing = pool.submit(machine.run, "store", "rm", goes["sha256"])
+        wait_for(lambda: _waits_for_a_lock() or removing.done(), "the command waits")
+        # just now the agent begins to need it
+        process = launch("chat", 20000, goes["path"], inputs={"models": []})
+        Records(state).write(ProcessRecord(process, wanted=True, boot="b"))
+        fcntl.flock(storing, fcntl.LOCK_UN)
+
+        code, out = removing.result()
+    state.unlock()
+
+    assert (code, "needed by default/chat" in out) == (3, True)
+    assert Path(goes["path"]).exists()
+
+
+def _waits_for_a_lock() -> bool:
+    locks = Path("/proc/locks").read_text().splitlines()
+    return any("->" in line and f" {os.getpid()} " in line for line in locks)
+
+
 def test_the_store_is_listed_for_people(machine: Machine, tmp_path: Path) -> None:
     machine.run("store", "import", str(tiny(tmp_path)), "--source", "pypi://tiny==1.0")
 
@@ -364,5 +469,5 @@ def test_options_of_the_store_stand_before_and_after_what_is_done_with_it(
 def test_the_help_of_the_store_has_a_line_for_each_use() -> None:
     lines = parser_of("store").format_help().splitlines()
 
-    for use in ("list", "verify", "import", "push", "gc"):
+    for use in ("list", "verify", "import", "push", "rm", "gc"):
         assert [line for line in lines if line.startswith(f"  fleet-agent store {use}")], use
