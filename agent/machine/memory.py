@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from agent.machine.machine import Machine
 from agent.machine.memory_host import Programs, programs
@@ -141,7 +141,7 @@ class MachineMemory:
 
     def _today(self, need: PoolNeed) -> PoolNeed:
         """What it was admitted with says the budget of that day."""
-        return replace(need, budget_bytes=self._pool_of(need).budget_bytes)
+        return need._replace(budget_bytes=self._pool_of(need).budget_bytes)
 
     def _pool_of(self, need: PoolNeed) -> MemoryPool:
         """The pool as it is stated today; before the fleet is read, as it was at admission."""

@@ -150,7 +150,7 @@ def together(first: Sequence[PoolNeed], second: Sequence[PoolNeed]) -> tuple[Poo
 
 def _both(one: PoolNeed, other: PoolNeed) -> PoolNeed:
     weights = (*one.weights, *other.weights)
-    return replace(one, bytes=one.bytes + other.bytes, weights=weights)
+    return one._replace(bytes=one.bytes + other.bytes, weights=weights)
 
 
 def needs_of_stated(size: int, devices: int, known: Sequence[MemoryPool]) -> tuple[PoolNeed, ...]:

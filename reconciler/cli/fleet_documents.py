@@ -3,6 +3,7 @@ pass."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from reconciler.core.observation import Observation
 from reconciler.loop import Listener
 from reconciler.loop.explained import explained
 from reconciler.models.url import is_loopback
-from reconciler.page.values import Documents
+from reconciler.page.values import Document, Documents
 from reconciler.report.plan_json import plan_json
 from reconciler.report.status import Status
 from reconciler.report.status_documents import StatusDocuments
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 class _Seen:
     """A pass, and what the agents had said when it was planned."""
 
+    number: int
     planned: Pass
     states: Mapping[str, NodeState]
     left: tuple[LeftNode, ...]
@@ -42,38 +44,45 @@ class _Seen:
 
 class FleetDocuments(Listener):
     """The loop's thread notes each pass; the server's makes the documents of it, once, if anybody
-    looks."""
+    looks. They keep no pass alive: nobody may look for days."""
 
     def __init__(self, agents: AgentNodes) -> None:
         self._agents = agents
+        self._numbers = itertools.count()
         self._seen: _Seen | None = None
-        self._made: tuple[_Seen, Documents] | None = None
+        self._made: tuple[int, Documents] | None = None
         self._statuses = StatusDocuments()
 
     def on_planned(self, planned: Pass) -> None:
-        self._seen = _Seen(planned, dict(self._agents.states), self._agents.left)
+        states = dict(self._agents.states)
+        self._seen = _Seen(next(self._numbers), planned, states, self._agents.left)
 
     def __call__(self) -> Documents:
         seen = self._seen
         if seen is None:
             return Documents("fleet", status_json(Status(Observation({}, ()))), None)
-        if self._made is None or self._made[0] is not seen:
-            self._made = (seen, _documents(seen, self._statuses))
+        if self._made is None or self._made[0] != seen.number:
+            self._made = (seen.number, self._documents(seen))
         return self._made[1]
 
+    def _documents(self, seen: _Seen) -> Documents:
+        fleet = seen.planned.desired.fleet
+        status = status_as_seen(seen.planned, seen.states, seen.left)
+        names = [policy.metadata.name for policy in fleet.all(FleetPolicy)]
+        return Documents(
+            names[0] if names else "fleet",
+            self._statuses.of(status),
+            plan_json(with_verdicts(seen.planned.plan, seen.states)),
+            self._explained,
+            page_of=lambda target: page_of(fleet, target),
+        )
 
-def _documents(seen: _Seen, statuses: StatusDocuments) -> Documents:
-    desired, plan = seen.planned.desired, seen.planned.plan
-    status = status_as_seen(seen.planned, seen.states, seen.left)
-    names = [policy.metadata.name for policy in desired.fleet.all(FleetPolicy)]
-    title = names[0] if names else "fleet"
-    return Documents(
-        title,
-        statuses.of(status),
-        plan_json(with_verdicts(plan, seen.states)),
-        lambda namespace, name: explained(seen.planned, service_ref(f"{namespace}/{name}"), None),
-        page_of=lambda target: page_of(desired.fleet, target),
-    )
+    def _explained(self, namespace: str, name: str) -> Document | None:
+        """By the last pass."""
+        seen = self._seen
+        if seen is None:
+            return None
+        return explained(seen.planned, service_ref(f"{namespace}/{name}"), None)
 
 
 def page_of(fleet: Fleet, target: str) -> str | None:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from reconciler.api.digest import digest
 
 EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class ServedModel:
+class ServedModel(NamedTuple):
     """A model in its server's list. `state`: unloaded, loading, loaded, sleeping, failed or
     quarantined (failed too often: left out until its inputs change). `reason` is CamelCase, empty
     without a problem."""

@@ -31,7 +31,6 @@ _OVERRIDES = (
     " moeCPULayers the experts of layers, and noKvOffload the cache"
 )
 _KARPENTER = "karpenter.sh/do-not-disrupt"
-_POD_WAITS = "a pod that waits finishes what it answers, and gets no new requests"
 _RESTARTS = "nothing restarts by its age"
 _TOKEN = "name the Secret in sourceSecretRef of the Model"  # noqa: S105  # a text
 _VLLM = "spec.vllmConfig."
@@ -130,14 +129,14 @@ FIELDS: tuple[LlmkubeField, ...] = (
     converted(
         "spec.rolloutPolicy.waitForIdle",
         BOOLEAN,
-        f"spec.rollout.drainTimeout 300s; {_POD_WAITS}",
+        "spec.rollout.drainTimeout 300s",
         lambda value: {"spec.rollout.drainTimeout": "300s"} if value else {},
         behind=("spec.rolloutPolicy.idleTimeoutSeconds",),
     ),
     converted(
         "spec.rolloutPolicy.idleTimeoutSeconds",
         COUNT,
-        f"spec.rollout.drainTimeout; {_POD_WAITS}",
+        "spec.rollout.drainTimeout",
         lambda value: {"spec.rollout.drainTimeout": f"{value}s"},
     ),
     answered(

@@ -54,8 +54,8 @@ def _placed(
 ) -> DeclaredService:
     """Why a service that has a node may not run there, as far as that is known."""
     target = workload.target
-    state = observed.targets.get(target)
-    verdict = verdicts.get(target, {}).get(workload.ref)
+    state, refused = observed.targets.get(target), verdicts.get(target)
+    verdict = refused.get(workload.ref) if refused else None
     reason, message, since = "NotRunning", "", None
     if state is not None and not state.reachable:
         reason = "Unknown"

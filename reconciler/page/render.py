@@ -54,6 +54,30 @@ def service_row(row: values.ServiceRow) -> Markup:
     return shown
 
 
+class _Rows:
+    """The rows of services, each kept as long as its document is the same object."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, tuple[values.Document, str]] = {}  # by the id of a document
+
+    def of(self, status: values.Document) -> Markup:
+        before, now = self._kept, dict[int, tuple[values.Document, str]]()
+        for service in status["services"]:
+            known = before.get(id(service)) or (service, self._made(service))
+            now[id(service)] = known
+        self._kept = now
+        return Markup("".join(row for _, row in now.values()))  # noqa: S704 - escaped already
+
+    def _made(self, service: values.Document) -> str:
+        return "".join(map(service_row, values.service_rows(service)))
+
+
+def _node_cards(status: values.Document, plan: values.Document | None) -> Markup:
+    cards = map(node_card, values.node_cards(status, plan))
+    return Markup("".join(cards))  # noqa: S704 - all is escaped already
+
+
+@functools.cache
 def _parts() -> Any:  # noqa: ANN401 - macros, which the template has
     return _environment().get_template("parts.html").module
 
@@ -66,6 +90,7 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        auto_reload=False,  # else the files are looked at for each row
     )
     environment.filters |= {
         "bytes": lambda count: "?" if count is None else show_bytes(count),
@@ -77,8 +102,8 @@ def _environment() -> Environment:
         "short": lambda revision: str(revision)[:7],
     }
     environment.globals |= {
-        "node_cards": lambda *of: map(node_card, values.node_cards(*of)),
-        "service_rows": lambda of: map(service_row, values.service_rows(of)),
+        "node_cards": _node_cards,
+        "service_rows": _Rows().of,
         "flags": values.flags,
         "memory_parts": values.memory_parts,
         "troubles": values.troubles,

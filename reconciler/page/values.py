@@ -89,14 +89,18 @@ class NodeCard(NamedTuple):
 class ServiceRow(NamedTuple):
     """What is shown of a service in one place; equal ones look the same."""
 
-    label: str
-    link: str
+    namespace: str
+    name: str
     ready: bool
     reason: str
     on: str = ""
     tokens_per_second: float | None = None
     requests: int | None = None
     address: str | None = None
+
+    @property
+    def ref(self) -> Document:
+        return {"namespace": self.namespace, "name": self.name}
 
 
 class MemoryPart(NamedTuple):
@@ -154,22 +158,22 @@ def node_cards(status: Document, plan: Document | None) -> Iterator[NodeCard]:
         yield NodeCard(target, node["reachable"], tuple(pools), tuple(downloads))
 
 
-def service_rows(status: Document) -> Iterator[ServiceRow]:
-    """A row for each place of each service, or one for a service that has none."""
-    for service in status["services"]:
-        named = (label(service["ref"]), service_link(service["ref"]))
-        for place in service["placements"]:
-            yield ServiceRow(
-                *named,
-                place["ready"],
-                place["reason"],
-                place["node"] or place["target"],
-                place["tokensPerSecond"],
-                place["requestsInFlight"],
-                place["baseUrl"],
-            )
-        if not service["placements"]:
-            yield ServiceRow(*named, service["ready"], service["reason"])
+def service_rows(service: Document) -> Iterator[ServiceRow]:
+    """A row for each place of a service, or one for a service that has none."""
+    namespace, name = service["ref"]["namespace"], service["ref"]["name"]
+    for place in service["placements"]:
+        yield ServiceRow(
+            namespace,
+            name,
+            place["ready"],
+            place["reason"],
+            place["node"] or place["target"],
+            place["tokensPerSecond"],
+            place["requestsInFlight"],
+            place["baseUrl"],
+        )
+    if not service["placements"]:
+        yield ServiceRow(namespace, name, service["ready"], service["reason"])
 
 
 def memory_parts(memory: Document) -> tuple[MemoryPart, ...]:
@@ -221,19 +225,22 @@ def _of_nodes(status: Document) -> Iterator[Trouble]:
 
 def _of_services(status: Document) -> Iterator[Trouble]:
     for service in status["services"]:
-        ref, waiting = service["ref"], [p for p in service["placements"] if p["pending"]]
+        ref = service["ref"]
         if not service["ready"] and service["reason"] not in MEANT:
             reason, message = service["reason"], service["message"]
             yield Trouble(label(ref), reason, message, service_link(ref))
-        for placement in waiting:
-            waits = placement["pending"]
+        for placement in service["placements"]:
+            if not (waits := placement["pending"]):
+                continue
             yield Trouble(label(ref), waits["reason"], waits["message"], service_link(ref))
 
 
 def _of_plan(status: Document, plan: Document | None) -> Iterator[Trouble]:
     """What the plan holds back, and no service says."""
-    reported = {(label(s["ref"]), s["reason"]) for s in status["services"]}
-    for item in plan["blocked"] if plan else ():
+    if not plan or not plan["blocked"]:
+        return
+    reported = {(label(s["ref"]), s["reason"]) for s in status["services"] if not s["ready"]}
+    for item in plan["blocked"]:
         ref, reason = item["ref"], item["reason"]
         if all((label(one), reason) in reported for one in item["holds"] or [ref]):
             continue

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from reconciler.api.benchmark import BenchmarkResult
 from reconciler.api.meta import ObjectRef
-from reconciler.api.nodestate import InstanceState, NodeState
-from reconciler.capacity.ledger import Ledger
+from reconciler.api.nodestate import InstanceState, NodeState, RuntimeState
+from reconciler.capacity.pools import taken_bytes
 from reconciler.capacity.usage import sharers
-from reconciler.core.observation import Instance, Observation, TargetState
-from reconciler.report.instancestate import read_ref
+from reconciler.core.observation import Instance, Observation, RuntimeFound, TargetState
 from reconciler.report.speeds import of_instance
 from reconciler.report.terminal import natural
 from reconciler.runtimes import RUNTIMES
@@ -30,11 +29,11 @@ MEANT = {  # not to run
 }
 
 
-@dataclass(frozen=True, slots=True)
-class DeclaredService:
+class DeclaredService(NamedTuple):
     """A service that should run on `node`, or that has none (None); `reason` and `message` say why
     it does not, where that is known. `cluster`: of a node that is a pool, whose it is. `since`: in
-    epoch seconds, where that is known."""
+    epoch seconds, where that is known. A tuple: there are thousands, made and compared in each
+    pass."""
 
     ref: ObjectRef
     reason: str = "NotRunning"
@@ -75,12 +74,25 @@ class Status:
     def benchmarks(self, instance: Instance) -> tuple[tuple[BenchmarkResult, str | None], ...]:
         """How fast its models were measured to be where it runs, each with why that is not to be
         used any more."""
-        seen, answer = self.observed.targets.get(instance.target), self.states.get(instance.target)
-        results = self._results.get((instance.target, instance.ref.label), ())
+        target = instance.target
+        if not self.results(target):
+            return ()
+        service = instance.ref.label
+        results = (result for result in self.results(target) if result.service == service)
+        seen = self.observed.targets.get(target)
         now = (seen.seen_at if seen else None) or 0.0
-        runtimes = (seen.runtimes if seen else None) or (answer.runtimes if answer else None) or ()
-        versions = {runtime.name: runtime.version for runtime in runtimes}
+        versions = {runtime.name: runtime.version for runtime in self.runtimes(target)}
         return of_instance(results, instance, versions, now)
+
+    def results(self, target: str) -> tuple[BenchmarkResult, ...]:
+        """All that was measured there."""
+        answer = self.states.get(target)
+        return self.measured.get(target) or (answer.benchmarks if answer else ())
+
+    def runtimes(self, target: str) -> tuple[RuntimeFound | RuntimeState, ...]:
+        """What engines there are, by the target itself or by its agent."""
+        seen, answer = self.observed.targets.get(target), self.states.get(target)
+        return (seen.runtimes if seen else None) or (answer.runtimes if answer else None) or ()
 
     def tokens_per_second(self, instance: Instance) -> float | None:
         """What it writes now, as the mean of the last minute; None: nothing says it."""
@@ -97,9 +109,14 @@ class Status:
     def _reported(self, instance: Instance) -> InstanceState | None:
         """What its agent says of it, the first of several; None: it has none that says anything."""
         answers, target = self._answers, instance.target
-        if target not in answers and (answer := self.states.get(target)):
-            answers[target] = {read_ref(i.ref): i for i in reversed(answer.instances)}
-        return answers.get(target, {}).get(instance.ref)
+        if target not in answers:
+            answers[target] = {i.name: i for i in reversed(self.reported(target))}
+        return answers[target].get(instance.ref.label)
+
+    def reported(self, target: str) -> tuple[InstanceState, ...]:
+        """What its agent says of what runs there; empty: it has none that says anything."""
+        answer = self.states.get(target)
+        return answer.instances if answer else ()
 
     @property
     def silent(self) -> set[str]:
@@ -224,18 +241,8 @@ class Status:
         return _grouped((d.target, d) for d in self.declared)
 
     @cached_property
-    def _results(self) -> dict[tuple[str, str | None], list[BenchmarkResult]]:
-        results_by_target = {target: answer.benchmarks for target, answer in self.states.items()}
-        results_by_target |= {
-            target: results for target, results in self.measured.items() if results
-        }
-        return _grouped(
-            ((t, r.service), r) for t, results in results_by_target.items() for r in results
-        )
-
-    @cached_property
-    def _answers(self) -> dict[str, dict[ObjectRef, InstanceState]]:
-        """By target, where anybody has asked: `_reported` fills it."""
+    def _answers(self) -> dict[str, dict[str, InstanceState]]:
+        """By target and `NAMESPACE/NAME`, where anybody has asked: `_reported` fills it."""
         return {}
 
 
@@ -273,11 +280,11 @@ class PoolUse:
 def pool_uses(state: TargetState, instances: Iterable[Instance]) -> tuple[PoolUse, ...]:
     """The node's pools, in its order."""
     running = [i for i in instances if i.pid is not None]
-    weighed, ledger = all(i.needs for i in running), Ledger(running)
+    needs = [i.needs for i in running]
     return tuple(
         PoolUse(
             p.name,
-            ledger.taken_bytes(p.name) if weighed else None,
+            taken_bytes(needs, p.name) if all(needs) else None,
             p.budget_bytes,
             p.used_by_others_bytes,
         )
@@ -298,13 +305,6 @@ def advertised(instance: Instance) -> tuple[str, ...]:
 def is_asleep(instance: Instance) -> bool:
     """Whether it answers, and loads its model on the first request."""
     return bool(instance.served) and all(m.state == "sleeping" for m in instance.served)
-
-
-def state_word(instance: Instance) -> str:
-    """How it is, in one word."""
-    if not instance.ready or instance.is_scaled_to_zero:
-        return instance.reason
-    return "Sleeping" if is_asleep(instance) else "Ready"
 
 
 def speaks(instance: Instance) -> tuple[Api, ...]:
