@@ -21,6 +21,7 @@ from agent.node.recorded import kept_file, renderer_of
 from agent.node.settings import Settings
 from agent.node.target import ProcessTarget
 from agent.node.view import read_gone
+from agent.node.waiting import WaitingServices
 from agent.process.events import ProcessTiming
 from agent.process.health import ask
 from agent.process.owner import Processes
@@ -86,19 +87,21 @@ class LocalAgent:
             again_s=settings.intervals.drift_s,
         )
         self.handover = Handover(self.state.desired / "moves.json", settings.peers, changed=changed)
+        kept = read_noted(self.state, f"node/{node}") * keeps_expected
+        expected_file = ExpectedFile(self.state, kept)
+        self.waiting = WaitingServices(node, renderer.store, time.time, expected_file, headers)
         self.target = ProcessTarget(
             node,
             renderer,
             self.processes,
             time.time,
-            ExpectedFile(self.state, read_noted(self.state, f"node/{node}") * keeps_expected),
+            self.waiting,
             self.by_hand,
             self.memory,
             self.disk,
             self.drift,
             self.handover,
             settings.namespace,
-            headers,
         )
 
     @property
@@ -116,7 +119,7 @@ class LocalAgent:
 
     def follow(self, context: FetchContext) -> None:
         """How the models of the revision that is applied now are fetched."""
-        self.target.follow(context)
+        self.waiting.follow(context)
         if self._headers is not None:
             self._headers.follow(context)
 
@@ -169,7 +172,7 @@ class LocalAgent:
         self._renderer.ports.save()
         self.by_hand.save()
         self.handover.save()
-        self.target.save()
+        self.waiting.save()
 
     def close(self, *, stop_children: bool) -> None:
         """Stop watching; the models go on answering unless they are to stop too."""

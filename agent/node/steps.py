@@ -151,7 +151,7 @@ class AgentSteps(Listener):
 
     def _apply(self, plan: Plan, *, hold_removals: bool) -> tuple[Outcome, ...]:
         target = self._agent.target
-        target.admit(plan)
+        self._agent.waiting.admit(plan)
         outcomes = apply_plan(plan, target, hold_removals=hold_removals)
         undone = undone_of(plan.blocked, outcomes)
         target.undone = tuple(u for u in undone if not u.is_blocked)

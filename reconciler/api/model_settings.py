@@ -15,6 +15,7 @@ Batch = Annotated[int, Field(ge=1, le=65536)]
 MOST_LAYERS = 4096
 Layers = Annotated[int, Field(ge=0, le=MOST_LAYERS)]
 Args = Annotated[tuple[str, ...], Field(max_length=64)]
+AUTO = "auto"
 
 
 class ModelSettings(Spec):
@@ -52,12 +53,13 @@ class ModelSettings(Spec):
         ),
     ] = None
     moe_cpu_layers: Annotated[
-        Layers | None,
+        Layers | Literal["auto"] | None,
         Purpose(PROCESS, default=0, noted_unstated=False),
         Field(
             alias="moeCPULayers",
             description="The machine keeps the experts of the first so many layers, and devices the"
-            " rest: a mixture of experts then takes less of their memory.",
+            " rest: a mixture of experts then takes less of their memory. `auto`: the fewest with"
+            " which the model has room on the devices, were it alone there.",
         ),
     ] = None
     moe_cpu_offload: Annotated[

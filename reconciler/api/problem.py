@@ -90,6 +90,8 @@ _RULES = (
     ),
     Rule("DevicesUnknown", Severity.WARNING, "GPUs are asked of a node that states no devices."),
     Rule("SizeUnknown", Severity.NOTE, "What a model takes is not known yet."),
+    Rule("HeaderNeeded", Severity.WARNING, "What is to be counted from a header waits for it."),
+    Rule("NumberCounted", Severity.NOTE, "What `auto` stands for, where the service runs."),
     Rule("ContextTooLong", Severity.WARNING, "More context than the model was trained with."),
     Rule(
         "NoChatTemplate", Severity.WARNING, "Clients will chat with a model that was not taught to."
@@ -102,6 +104,8 @@ _RULES = (
     Rule("FieldAnswered", Severity.NOTE, "Said by another field here, or done anyway."),
     Rule("FieldIgnored", Severity.WARNING, "A field that has no effect where the service runs."),
 )
+DECIDING = frozenset({"DefaultTaken", "NumberCounted"})
+"""Notes on what the fleet leaves open, which are said wherever a plan is."""
 RULES: Mapping[str, Rule] = MappingProxyType({rule.id: rule for rule in _RULES})
 
 

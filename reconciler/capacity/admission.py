@@ -13,6 +13,7 @@ from reconciler.api.model import Model
 from reconciler.api.problem import Finding
 from reconciler.api.quantity import format_bytes, show_bytes
 from reconciler.capacity.estimates import Estimates
+from reconciler.capacity.experts import counted
 from reconciler.capacity.ledger import Ledger
 from reconciler.capacity.parts import has_one_device, sharers, sliced
 from reconciler.capacity.pools import MemoryPool, budgeted, needs_of_stated, pools, settled
@@ -251,7 +252,7 @@ def _size(
     result.unknown |= {candidate.models[model.name].ref for model in unknown}
     if unknown:
         return Sized(candidate, workload, None, known, admitted)
-    requests = []
+    requests: list[ModelRequest] = []
     for model in workload.models:
         its = facts[candidate.models[model.name].ref]
         settings = settled(runtime.memory_settings(workload, model), node, its.block_count)
@@ -263,14 +264,20 @@ def _size(
             request = replace(request, draft=draft, draft_file=model.draft.identities[0])
         requests.append(request)
     result.warnings += _too_long(candidate, requests)
-    result.warnings += _without_experts(candidate, requests)
+    counts = counted(candidate.service, workload, requests, known, node)
+    result.warnings += counts.findings
+    requests = list(counts.requests)
     places = candidate.service.spec.router.resident if runtime.serves_many else None
     asked = Asked(tuple(requests), places)
-    memory = max((request.estimate for request in requests), key=lambda made: made.total_bytes)
+    largest = max(range(len(requests)), key=lambda i: requests[i].estimate.total_bytes)
+    memory = requests[largest].estimate
+    if why := counts.lines.get(largest):
+        memory = replace(memory, arithmetic=(*memory.arithmetic, why))
     for what in memory.unknown:
         message = f"not in the checked memory: {what}"
         result.warnings.append(Finding("MemoryUnknown", workload.ref, "spec", message))
-    sized = replace(workload, memory=memory, needs=asked.needs_in(known))
+    needs = asked.needs_in(known)
+    sized = replace(workload, memory=memory, needs=needs, counted=counts.numbers)
     return Sized(candidate, sized, asked, known, admitted)
 
 
@@ -288,22 +295,6 @@ def _as_stated(
 def _lacks_facts(model: ModelFile, candidate: Candidate, facts: Facts) -> bool:
     namespace = candidate.workload.ref.namespace
     return any(file.ref(namespace) not in facts for file in with_companions([model]))
-
-
-def _without_experts(candidate: Candidate, requests: Iterable[ModelRequest]) -> Iterator[Finding]:
-    """Experts that are to stay on the machine, of a model that has none."""
-    spec = candidate.service.spec
-    for index, (model, request) in enumerate(zip(candidate.workload.models, requests, strict=True)):
-        facts = request.facts
-        if request.settings.cpu_moe_layers and facts.block_bytes and not facts.expert_bytes:
-            own = spec.models[index] if spec.models else spec
-            stated = own.moe_cpu_layers or own.moe_cpu_offload
-            field = "moeCPUOffload" if (own if stated else spec).moe_cpu_offload else "moeCPULayers"
-            at = f"spec.models[{index}].{field}" if spec.models and stated else f"spec.{field}"
-            message = (
-                f"{model.name} is no mixture of experts: no tensor of it is an expert; remove it"
-            )
-            yield Finding("FieldIgnored", candidate.workload.ref, at, message)
 
 
 def _too_long(candidate: Candidate, requests: Iterable[ModelRequest]) -> Iterator[Finding]:

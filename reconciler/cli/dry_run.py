@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from reconciler.agents.verdicts import with_verdicts
 from reconciler.api.errors import InvalidFleet, NoSuchFolder, SourceError
 from reconciler.api.fleetnode import FleetNode
+from reconciler.api.problem import DECIDING
 from reconciler.cli import local
 from reconciler.cli.clusters import not_covered, planned_clusters
 from reconciler.cli.fleet import differing, errors_of, open_fleet, open_planned, read_desired
@@ -227,7 +228,7 @@ def _warn(desired: Desired, observed: Observation) -> None:
     """Problems that refuse nothing, on stderr: the plan says the rest."""
     problems = [*desired.loaded.problems, *map(desired.loaded.problem, desired.assignment.warnings)]
     for problem in problems:
-        if problem.severity == "warning" or problem.rule == "DefaultTaken":
+        if problem.severity == "warning" or problem.rule in DECIDING:
             tell(printable(f"{problem.severity}: {problem}"))
     for line in not_covered(desired, observed):
         tell(line)

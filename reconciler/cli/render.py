@@ -150,10 +150,11 @@ def _write_files(args: argparse.Namespace, desired: Desired) -> int:
 
 def _say(desired: Desired, warnings: Sequence[Finding]) -> None:
     """What stays as it is, and what will not work, to stderr."""
+    from reconciler.api.problem import DECIDING
     from reconciler.report.terminal import printable
 
     findings = [hold.finding for hold in desired.assignment.holds]
-    findings += [f for f in desired.assignment.warnings if f.rule == "DefaultTaken"]
+    findings += [f for f in desired.assignment.warnings if f.rule in DECIDING]
     for finding in (*findings, *warnings):
         problem = desired.loaded.problem(finding)
         tell(printable(f"{problem} ({problem.severity} {problem.rule})"))

@@ -211,7 +211,7 @@ def _end_of(service: ServeOptions, wake: Wake) -> Callable[[Plan], None]:
 
 def _busy(source: Source) -> Callable[[], str | None]:
     """Whether git is in the middle of something in the watched tree."""
-    from reconciler.source.worktree import busy
+    from reconciler.source.busy import busy
 
     return lambda: busy(Path(source.location))
 

@@ -11,6 +11,8 @@ from reconciler.api.meta import ObjectRef
 from reconciler.fleet.command import ServedModel
 from reconciler.fleet.workload import PoolNeed, Workload
 
+SCALED_TO_ZERO = "ScaledToZero"
+
 
 class DriftKind(StrEnum):
     """What a difference between a live process and its declaration asks for."""
@@ -85,6 +87,11 @@ class Instance:
     measured: tuple[tuple[str, int], ...] = ()
     by_hand: Mapping[str, str] = field(default_factory=dict)
     pending: Pending | None = None
+
+    @property
+    def is_scaled_to_zero(self) -> bool:
+        """Whether it has no pod. It is ready if something starts one as soon as it is asked."""
+        return self.reason == SCALED_TO_ZERO
 
     @property
     def was_started(self) -> bool:

@@ -63,7 +63,8 @@ class DiskImpact:
 class Impact:
     """What a change does. `after`: the services that have to leave what this one takes. Where each
     of several waits for the next, one `stops_for` another: before it can have its own. `waits`:
-    one of those before it cannot leave yet, as a model has to come first."""
+    one of those before it cannot leave yet, as a model has to come first. `drain_seconds`: how long
+    it waits at most until no request is in flight; None: it waits for none."""
 
     restart: Restart = Restart.NONE
     download_bytes: int | None = 0  # None: something is downloaded, its size is not known
@@ -75,6 +76,7 @@ class Impact:
     after: tuple[ObjectRef, ...] = ()
     stops_for: ObjectRef | None = None
     waits: bool = False
+    drain_seconds: float | None = None
 
 
 class ObjectName(NamedTuple):

@@ -10,6 +10,7 @@ from reconciler.api.meta import ObjectRef
 from reconciler.api.reasons import REASONS
 from reconciler.core.comparison import Causes, decide, leave
 from reconciler.core.download import charged_once, download_bytes
+from reconciler.core.drain import with_drain
 from reconciler.core.observation import Instance, Observation, TargetState, starts_again
 from reconciler.core.plan import ENDED, Action, Blocked, Change, Impact, Plan, Restart
 from reconciler.core.prune import PruneLimits, guard_removals
@@ -64,7 +65,7 @@ def make_plan(
             case Blocked():
                 held_back.append(step)
             case Change():
-                changes.append(step)
+                changes.append(with_drain(step, have))
     kept, unconfirmed = guard_removals(changes, observed, policy.prune)
     held_back += unconfirmed
     ordered, unfit = order_changes(kept, observed, sized, under_way)

@@ -9,10 +9,14 @@ from typing import Any, Literal, NamedTuple
 
 from reconciler.api.digest import digest
 from reconciler.api.meta import ObjectRef
+from reconciler.api.model_settings import AUTO
 from reconciler.fleet.command import EMPTY
 from reconciler.fleet.fleet import Origin
 from reconciler.fleet.model_file import ModelFile, with_companions
 from reconciler.memory import MemoryEstimate
+
+COUNTED = "moeCPULayers"
+"""The setting that may say `auto` for a number."""
 
 
 class PoolNeed(NamedTuple):
@@ -76,7 +80,9 @@ class Workload:
     `settings` are the effective spec fields that a runtime renders from, flat, by their path in the
     document below `spec` (`contextSize`, `models[phi4-mini].contextSize`; see runtime.settings);
     `lifecycle` are the ones that only the target acts on (`rollout.drainTimeout`). A change of the
-    second kind never restarts a process. Values are plain JSON.
+    second kind never restarts a process. Values are plain JSON. `counted` are the numbers of this
+    node for settings that say `auto`. They are no input: who reads a header later, or counts
+    otherwise, restarts nothing.
 
     No slots: it keeps its digest, which every pass of the loop asks for.
     """
@@ -97,6 +103,23 @@ class Workload:
     listen: Exposure = LOOPBACK
     cluster: str | None = None
     pool: NodePool | None = None
+    counted: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def resolved(self) -> Mapping[str, Any]:
+        """The settings, with what was counted where they say `auto`."""
+        numbers = {path: n for path, n in self.counted.items() if self.settings[path] == AUTO}
+        return {**self.settings, **numbers} if numbers else self.settings
+
+    @property
+    def is_uncounted(self) -> bool:
+        """Whether a number is still to be counted."""
+        stated = self.settings
+        return any(
+            value == AUTO and path.endswith(COUNTED) and path not in self.counted
+            for path, value in stated.items()
+            if not stated.get(f"{path.removesuffix(COUNTED)}moeCPUOffload")
+        )
 
     @property
     def model_files(self) -> tuple[ModelFile, ...]:

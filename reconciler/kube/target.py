@@ -18,11 +18,11 @@ from reconciler.api.errors import ReconcilerError
 from reconciler.api.meta import ObjectRef
 from reconciler.core.observation import Location, Observation, RevisionState, TargetState
 from reconciler.core.plan import Action, Change, Plan
-from reconciler.core.target import REMOVALS, Outcome, Result
+from reconciler.core.target import Outcome, Result
 from reconciler.kube import accepted
 from reconciler.kube.adoption.adoptable import adoptable, with_adopted
 from reconciler.kube.apply.objects import apply_objects, object_id
-from reconciler.kube.apply.outcomes import of_inventory, of_services
+from reconciler.kube.apply.outcomes import of_inventory, of_services, pods_leaving
 from reconciler.kube.apply.progress import ApplyProgress, applies_s
 from reconciler.kube.apply.refusals import Refusals
 from reconciler.kube.client.errors import ClusterError
@@ -36,7 +36,6 @@ from reconciler.kube.informer.observer import (
     ClusterObserver,
     Documents,
     ListingObserver,
-    Snapshot,
     WatchingObserver,
 )
 from reconciler.kube.informer.strangers import Strangers
@@ -48,7 +47,7 @@ from reconciler.kube.inventory import (
     sources_of,
     write_parent,
 )
-from reconciler.kube.left_out import left_out_note
+from reconciler.kube.left_out import left_out_note, not_installed_note
 from reconciler.kube.nearby import agents_nearby
 from reconciler.kube.objects import Manifest, ObjectId
 from reconciler.kube.observed import ClusterObservation, ObservedCluster, PlannedCluster
@@ -134,7 +133,7 @@ class ClusterTarget:
             documents = seen.objects.over(seen.documents)
             nearby = agents_nearby(
                 *(self._heartbeats, self.api.name, desired, documents, stood),
-                not_installed=_not_installed(seen, self.api.name),
+                not_installed=not_installed_note(seen.missing, self.api.name),
             )
             contribute = [each.observe(wanted, seen, documents) for each in self._contributors]
         except ClusterError as error:
@@ -266,7 +265,7 @@ class ClusterTarget:
             self._progress = self._progress.after(revision, failed)
         whole = [change for change in services if change.ref not in waiting]
         reported = of_services(whole, outcomes, blocked)
-        self._pods.leave(_left(outcomes, reported))
+        self._pods.leave(pods_leaving(outcomes, reported))
         return (*outcomes, *reported)
 
     def close(self) -> None:
@@ -353,22 +352,3 @@ def _declared_at(desired: Desired, objects: ObjectSet) -> Mapping[ObjectRef, Loc
     return {
         ref: Location(origins[ref].path, origins[ref].line, None) for ref in refs & origins.keys()
     }
-
-
-def _left(objects: Iterable[Outcome], services: Iterable[Outcome]) -> Iterable[ObjectRef]:
-    """Services whose pods go with what was just done."""
-    for outcome in (*objects, *services):
-        change = outcome.change
-        kind = change.object.kind if change.object else ""
-        goes = kind == "Deployment" or (not kind and change.reason == "Suspended")
-        if outcome.result is Result.APPLIED and change.action in REMOVALS and goes:
-            yield change.ref
-
-
-def _not_installed(seen: Snapshot, name: str) -> str:
-    if not seen.missing:
-        return ""
-    return (
-        f"kinds of the fleet are not installed there ({', '.join(seen.missing)}):"
-        f" `reconcile install --cluster {name}` does it"
-    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 Shape = Mapping[str, Any]  # a JSON Schema
@@ -37,6 +37,18 @@ def reference_to(field: str) -> Shape:
 
 def one_of(*words: str) -> Shape:
     return {"type": "string", "enum": list(words)}
+
+
+def takes(shape: Shape, parts: Sequence[str]) -> bool:
+    """Whether there may be such a field in a value; lists are passed through by the way."""
+    while shape.get("type") == "array":
+        shape = shape["items"]
+    if not parts:
+        return True
+    if shape.get("additionalProperties") is True:
+        return True
+    inner = shape.get("properties", {}).get(parts[0])
+    return inner is not None and takes(inner, parts[1:])
 
 
 class LlmkubeField(NamedTuple):

@@ -16,6 +16,7 @@ from reconciler.llmkube.field import (
     Shape,
     alias,
     answered,
+    lost,
     one_of,
     reference_to,
 )
@@ -34,6 +35,13 @@ FIELDS: tuple[LlmkubeField, ...] = (
     ),
 )
 REQUIRED = ("members",)
+APART: tuple[LlmkubeField, ...] = (
+    answered("spec.default", TEXT, "there is no pool, and all members are loaded"),
+    lost("spec.nodeSelector", ANY, "there is no pool; write it in each member", {}),
+    answered("spec.gpu", COUNT, "its members say how many devices they use", 1),
+    answered("spec.swapPolicy", TEXT, "there is no pool, and nothing is swapped", "sticky"),
+    answered("spec.swapBudget", TEXT, "there is no pool, and nothing is swapped", "300s", "5m"),
+)  # where its members are of several engines
 
 # What a member says, and its entry of models does not: of all members together, or of none.
 _SHARED = sorted(
@@ -72,14 +80,8 @@ def read_pool(content: Mapping[str, Any]) -> Pool:
     )
 
 
-MIXED = "FieldIgnored"  # its members run as they are declared: what was a pool to others is none
-
-
-def misfits(
-    pool: Pool, services: Sequence[InferenceService | None], single: Collection[str]
-) -> Iterator[Remark]:
-    """Why these are no pool; None is a member that is not there. `single` are the runtimes whose
-    models a router can serve."""
+def misfits(pool: Pool, services: Sequence[InferenceService | None]) -> Iterator[Remark]:
+    """The mistakes of a pool; None is a member that is not there."""
     names = [member.name for member in pool.members]
     if pool.default and pool.default not in names:
         text = f"{pool.default} is no member; write one of {', '.join(names)}"
@@ -93,18 +95,29 @@ def misfits(
             )
         elif name in names[:index]:
             yield Remark("DuplicateObject", pool.field(index), f"{name} is a member twice")
-        elif service.spec.runtime not in (None, *single) or not service.spec.model_ref:
-            what = f"runtime {service.spec.runtime}" if service.spec.runtime else "no modelRef"
-            text = f"{name} has {what}, and a pool swaps models of llama-server: all its members"
-            yield Remark(MIXED, pool.field(index), f"{text} run beside each other; remove the pool")
-        elif other := of_model.get(service.spec.model_ref):
+        elif other := of_model.get(service.spec.model_ref or ""):
             text = f"{name} serves {service.spec.model_ref}, as {other} does, and clients of a pool"
             remedy = "declare its file as another Model, or remove the member"
             yield Remark(
                 "ModelsRule", pool.field(index), f"{text} ask by the Model's name; {remedy}"
             )
-        else:
+        elif service.spec.model_ref:
             of_model[service.spec.model_ref] = name
+
+
+def outsiders(
+    pool: Pool, services: Sequence[InferenceService | None], single: Collection[str]
+) -> Iterator[Remark]:
+    """The members that no router serves: with one of these there is no pool, and all members run
+    as they are declared. `single` are the runtimes whose models a router can serve."""
+    for index, service in enumerate(services):
+        spec = service.spec if service else None
+        if spec and (spec.runtime not in (None, *single) or not spec.model_ref):
+            name = pool.members[index].name
+            what = f"runtime {spec.runtime}" if spec.runtime else "no modelRef"
+            text = f"{name} has {what}, and a pool swaps models of llama-server: all its members"
+            field, remedy = pool.field(index), "run beside each other; remove the pool"
+            yield Remark("FieldIgnored", field, f"{text} {remedy}")
 
 
 def pool_service(

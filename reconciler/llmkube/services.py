@@ -31,6 +31,7 @@ _OVERRIDES = (
     " moeCPULayers the experts of layers, and noKvOffload the cache"
 )
 _KARPENTER = "karpenter.sh/do-not-disrupt"
+_POD_WAITS = "a pod that waits finishes what it answers, and gets no new requests"
 _RESTARTS = "nothing restarts by its age"
 _TOKEN = "name the Secret in sourceSecretRef of the Model"  # noqa: S105  # a text
 _VLLM = "spec.vllmConfig."
@@ -129,14 +130,14 @@ FIELDS: tuple[LlmkubeField, ...] = (
     converted(
         "spec.rolloutPolicy.waitForIdle",
         BOOLEAN,
-        "spec.rollout.drainTimeout 300s",
+        f"spec.rollout.drainTimeout 300s; {_POD_WAITS}",
         lambda value: {"spec.rollout.drainTimeout": "300s"} if value else {},
         behind=("spec.rolloutPolicy.idleTimeoutSeconds",),
     ),
     converted(
         "spec.rolloutPolicy.idleTimeoutSeconds",
         COUNT,
-        "spec.rollout.drainTimeout",
+        f"spec.rollout.drainTimeout; {_POD_WAITS}",
         lambda value: {"spec.rollout.drainTimeout": f"{value}s"},
     ),
     answered(

@@ -61,6 +61,12 @@ def translated(kind: str, content: Mapping[str, Any]) -> Translated | None:
     return Translated(left, tuple(remarks), written)
 
 
+def answers(rows: Sequence[LlmkubeField], content: Mapping[str, Any]) -> Iterator[Remark]:
+    """What to say of the fields of a document by rows that have no field of ours."""
+    for row, value in _written(_tree(rows), content):
+        yield from _answer(row, value)
+
+
 def _written(tree: _Tree, content: object) -> Iterator[tuple[LlmkubeField, Any]]:
     """The rows of the fields that a document has, with their values."""
     if not isinstance(content, dict):  # of JSON and YAML: asking for a Mapping takes three times
@@ -167,7 +173,7 @@ def _without(tree: _Tree, content: Mapping[str, Any]) -> dict[str, Any]:
     return left
 
 
-def _tree(rows: tuple[LlmkubeField, ...]) -> _Tree:
+def _tree(rows: Sequence[LlmkubeField]) -> _Tree:
     tree: _Tree = {}
     for row in rows:
         *parts, last = row.path.split(".")

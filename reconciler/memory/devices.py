@@ -175,7 +175,7 @@ def _buffers(
         others = device * unknown if settings.gpu_layers else 0
         return machine, first, *(others,) * (devices - 1)
     # llama.cpp works on one batch at a time where parts of layers stay.
-    if devices > 1 and settings.kv_offload and not settings.cpu_moe_layers:
+    if devices > 1 and settings.kv_offload and settings.cpu_moe_layers == 0:
         ahead = (3 if settings.flash_attention else 4) * masks
         machine += _MACHINE_AHEAD * inputs + ahead
         device += _AHEAD * inputs + ahead

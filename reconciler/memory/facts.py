@@ -112,7 +112,9 @@ class MemorySettings:
     mapped: bool = True  # False: each process reads the file into memory of its own
     swa_full: bool = False
     gpu_layers: int | None = None  # None: all, if there is a device
-    cpu_moe_layers: int = 0  # the first so many layers' experts stay on the machine
+    # The first so many layers' experts stay on the machine; None: as many as it takes, not counted
+    # yet, and all until then.
+    cpu_moe_layers: int | None = 0
     kv_offload: bool = True  # False: the cache stays on the machine
     devices: int = 1
     split_mode: str = "layer"  # over several devices; or none, row, tensor

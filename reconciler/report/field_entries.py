@@ -115,7 +115,7 @@ def _value(field: dict[str, Any], definitions: dict[str, Any]) -> str:
             return ", ".join(f"`{word}`" for word in parts)
         case {"const": word}:
             return f"`{word}`"
-        case {"anyOf": [{"type": "integer"}, {"type": "string"}]}:
+        case {"anyOf": [{"type": "integer"}, {"type": "string", **more}]} if "const" not in more:
             return "size"
         case {"anyOf": several}:
             return " or ".join(_value(each, definitions) for each in several)

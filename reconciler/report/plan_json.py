@@ -110,5 +110,6 @@ def _impact_json(impact: Impact) -> dict[str, Any]:
         "downtimeBasis": impact.downtime_basis,
         "order": impact.order,
         "after": [ref_json(ref) for ref in impact.after],
+        "drainSeconds": impact.drain_seconds,
         "stopsFor": ref_json(impact.stops_for) if impact.stops_for else None,
     }

@@ -37,6 +37,7 @@ _RESTARTS = {
     (Action.UPDATE, Restart.HOT): "reloads the changed models",
     (Action.UPDATE, Restart.ROLL): "roll",
 }
+_USUAL_DRAIN_S = 60.0  # the default of rollout.drainTimeout
 _PLAINLY = {Action.CREATE: "starts"}
 _TAKES_MEMORY = (Action.CREATE, Action.REPLACE, Action.DRIFT, Action.DELETE, Action.STOP)
 
@@ -88,7 +89,7 @@ def impact_text(change: Change, state: TargetState) -> str:
         parts += [_memory_text(memory, pools) for memory in impact.memory]
         if change.desired and not impact.memory and change.action is not Action.STOP:
             parts.append(_memory_unknown(change.desired))
-    parts += [_download_text(impact), _downtime_text(impact)]
+    parts += [_download_text(impact), _downtime_text(impact), _drain_text(change)]
     return "; ".join(part for part in parts if part)
 
 
@@ -141,6 +142,17 @@ def _downtime_text(impact: Impact) -> str:
         return "downtime not measured yet"
     seconds = impact.downtime_seconds
     return f"down ~{seconds:.1f} s" if seconds < 10 else f"down ~{format_duration(round(seconds))}"
+
+
+def _drain_text(change: Change) -> str:
+    """Only where somebody asked for a long wait: every stop waits for a moment."""
+    longest_s = change.impact.drain_seconds or 0.0
+    if longest_s <= _USUAL_DRAIN_S:
+        return ""
+    waits = f"until no request is in flight, for {format_duration(round(longest_s))} at most"
+    if change.target.startswith("cluster/"):
+        return f"each pod that goes gets no new requests, and waits {waits}"
+    return f"waits {waits}"
 
 
 def blocked_name(item: Blocked) -> str:

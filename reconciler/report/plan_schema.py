@@ -72,6 +72,7 @@ _IMPACT = _closed(
     downtimeBasis={"enum": ["measured", "unknown"]},
     order=_WHOLE,
     after=_list_of(_REF),
+    drainSeconds={"type": ["number", "null"], "minimum": 0},
     stopsFor=_or_null(_REF),
 )
 _CHANGE = _closed(

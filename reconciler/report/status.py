@@ -307,6 +307,13 @@ def is_asleep(instance: Instance) -> bool:
     return bool(instance.served) and all(m.state == "sleeping" for m in instance.served)
 
 
+def state_word(instance: Instance) -> str:
+    """How it is, in one word."""
+    if not instance.ready or instance.is_scaled_to_zero:
+        return instance.reason
+    return "Sleeping" if is_asleep(instance) else "Ready"
+
+
 def speaks(instance: Instance) -> tuple[Api, ...]:
     """What clients may ask of it, as it was started."""
     row = RUNTIMES.get(instance.runtime)

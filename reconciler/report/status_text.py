@@ -27,6 +27,7 @@ from reconciler.report.status import (
     is_asleep,
     is_well,
     speaks,
+    state_word,
 )
 from reconciler.report.terminal import PLAIN, Style, Tone, natural, printable
 
@@ -165,7 +166,7 @@ def _row(
     tone = Tone.GOOD if instance.ready else Tone.CHANGE if is_coming else Tone.BAD
     cells = (
         instance.ref.label,
-        instance.reason if not instance.ready else "Sleeping" if is_asleep(instance) else "Ready",
+        state_word(instance),
         instance.endpoint or "-",
         str(instance.pid or "-"),
         span(view.now - instance.since) if instance.since else "-",
@@ -180,7 +181,8 @@ def _row(
 
 def _address_facts(instance: Instance) -> Iterator[Fact]:
     """What clients are given, to paste, and what they may ask of it there."""
-    spoken = speaks(instance) if instance.ready and instance.endpoint else ()
+    answers = instance.ready and not instance.is_scaled_to_zero
+    spoken = speaks(instance) if answers and instance.endpoint else ()
     parts = (
         ("", [api.name for api in spoken if api.below_v1]),
         ("without /v1 for Anthropic's ", [api.name for api in spoken if not api.below_v1]),
@@ -192,9 +194,9 @@ def _address_facts(instance: Instance) -> Iterator[Fact]:
 def _facts_below(
     instance: Instance, declared: DeclaredService | None, status: Status, view: StatusStyle
 ) -> Iterator[Fact]:
-    """Why it is not ready, what refuses its change, what drifted, and a router's models."""
-    if instance.message and not instance.ready:
-        yield None, instance.message
+    """Why nothing answers, what refuses its change, what drifted, and a router's models."""
+    if instance.message and (not instance.ready or instance.is_scaled_to_zero):
+        yield Tone.QUIET if instance.ready else None, instance.message
     if instance.reason in _LOGGED and instance.target.startswith("node/"):
         yield None, f"on the node, `fleet-agent logs {instance.ref.label}` shows more"
         if instance.reason == "NotResponding":
@@ -296,6 +298,8 @@ def _summary(status: Status) -> str:
         if missing
         else "no services"
     )
+    if at_zero := sum(i.ready and i.is_scaled_to_zero for i in everything):
+        text += f", {at_zero} of them scaled to zero"
     for reason, label in MEANT.items():
         if count := sum(d.reason == reason for d in missing):
             text += f", {count} {label}"

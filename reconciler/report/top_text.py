@@ -58,7 +58,7 @@ def _service_row(status: Status, instance: Instance) -> tuple[str, ...]:
         "-" if speed is None else f"{speed:,.1f}",
         "-" if requests is None else str(requests),
         _size(_taken(instance)),
-        "Ready" if instance.ready else printable(instance.reason),
+        printable(instance.reason if instance.is_scaled_to_zero or not instance.ready else "Ready"),
     )
 
 

@@ -35,7 +35,7 @@ def command(workload: Workload, node: NodeFacts) -> Command:
         ("--port", node.port),
         *llamacpp_model.SERVER_FLAGS,
         ("--cors-origins", workload.settings["runtimeOptions.corsOrigins"]),
-        *llamacpp_model.model_flags(workload.settings, "", node.threads),
+        *llamacpp_model.model_flags(workload.resolved, "", node.threads),
     )
     return Command(
         argv=(*node.binary, *llamacpp_model.as_argv(flags)),
@@ -49,7 +49,7 @@ def command(workload: Workload, node: NodeFacts) -> Command:
 
 
 def memory_settings(workload: Workload, model: ModelFile) -> MemorySettings:
-    return llamacpp_model.memory_settings(workload.settings, "")
+    return llamacpp_model.memory_settings(workload.resolved, "")
 
 
 def differs(ask: Callable[[str], object], settings: Mapping[str, Any]) -> tuple[str, ...]:
@@ -113,4 +113,5 @@ RUNTIME = Runtime(
     requests_metric="llamacpp:requests_processing",
     images=llamacpp_model.IMAGES,
     takes_projector=True,
+    counts_requests=True,
 )

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from reconciler.api.digest import digest
 from reconciler.api.meta import Spec
-from reconciler.api.model_settings import MOST_LAYERS
+from reconciler.api.model_settings import AUTO, MOST_LAYERS
 from reconciler.api.problem import Finding
 from reconciler.memory import MemorySettings
 from reconciler.runtimes import llamacpp_drafting
@@ -279,18 +279,20 @@ def check(service: InferenceService) -> Iterator[Finding]:
 
 def _stays(own: Mapping[str, Any]) -> Iterator[Flag]:
     """What of a model's layers on devices stays on the machine."""
-    if own.get("moeCPUOffload"):
+    layers = own.get("moeCPULayers")
+    if own.get("moeCPUOffload") or layers == AUTO:  # not counted yet: devices have room for none
         yield "--cpu-moe", True
-    elif layers := own.get("moeCPULayers"):
+    elif layers:
         yield "--n-cpu-moe", str(layers)
     if own.get("noKvOffload"):
         yield "--kv-offload", False
 
 
-def _cpu_moe_layers(settings: Mapping[str, Any], prefix: str) -> int:
-    every = settings.get(prefix + "moeCPUOffload")
-    layers: int = MOST_LAYERS if every else settings.get(prefix + "moeCPULayers", 0)
-    return layers
+def _cpu_moe_layers(settings: Mapping[str, Any], prefix: str) -> int | None:
+    if settings.get(prefix + "moeCPUOffload"):
+        return MOST_LAYERS
+    layers: int | str = settings.get(prefix + "moeCPULayers", 0)
+    return None if isinstance(layers, str) else layers
 
 
 def _puts_out_every_token(settings: Mapping[str, Any]) -> bool:

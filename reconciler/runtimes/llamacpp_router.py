@@ -80,7 +80,7 @@ def _templates(workload: Workload) -> dict[str, str]:
 
 
 def memory_settings(workload: Workload, model: ModelFile) -> MemorySettings:
-    return llamacpp_model.memory_settings(workload.settings, f"models[{model.name}].")
+    return llamacpp_model.memory_settings(workload.resolved, f"models[{model.name}].")
 
 
 def check_args(args: tuple[str, ...]) -> tuple[tuple[int, str], ...]:
@@ -213,7 +213,7 @@ def _section(workload: Workload, model: ModelFile, node: NodeFacts) -> str:
     prefix = f"models[{model.name}]."
     flags = {
         **dict(llamacpp_model.file_flags(workload.settings, prefix, model, node)),
-        **dict(llamacpp_model.model_flags(workload.settings, prefix, node.threads)),
+        **dict(llamacpp_model.model_flags(workload.resolved, prefix, node.threads)),
         "--load-on-startup": bool(workload.settings[prefix + "preload"]),
         "--stop-timeout": str(max(1, math.ceil(workload.settings["rollout.drainTimeout"]))),
     }
@@ -275,4 +275,5 @@ RUNTIME = Runtime(
         reload_path="/models?reload=1",
         load_path="/models/load",
     ),
+    counts_requests=True,
 )

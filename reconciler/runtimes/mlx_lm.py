@@ -137,4 +137,5 @@ RUNTIME = Runtime(
     check_args=check_args,
     check_env=arguments.unlisted_variable,
     arguments=arguments.names_of(ALLOWED),
+    counts_requests=True,
 )

@@ -153,6 +153,9 @@ class Runtime:
     `?model=NAME`. None: no metrics. `requests_metric` is the number of requests in flight per pod,
     the default metric for autoscaling. None: CPU, the default of Kubernetes.
 
+    `counts_requests`: the probe of its command can tell how many requests are in flight, so that
+    they are waited for.
+
     `images` are for pods. None: it runs in pods only if the fleet names an image.
     `takes_projector`: a model may have spec.mmproj.
 
@@ -187,6 +190,7 @@ class Runtime:
     metrics_path: str | None = None
     tokens_metric: str | None = None
     requests_metric: str | None = None
+    counts_requests: bool = False
     images: PodImages | None = None
     key_variable: str | None = None
     timings: EngineTimings | None = None

@@ -14,9 +14,10 @@ from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import DEFAULT_NAMESPACE, ObjectRef, Resource
 from reconciler.api.problem import Severity
 from reconciler.fleet.fleet import Origin
-from reconciler.llmkube.pools import MIXED, Pool, misfits, pool_service, read_pool
+from reconciler.llmkube.pools import APART, Pool, misfits, outsiders, pool_service, read_pool
 from reconciler.llmkube.remark import Remark
 from reconciler.llmkube.routers import BY_ENTRY, backend_remarks
+from reconciler.llmkube.translate import answers
 from reconciler.memo import Memo, Same
 from reconciler.source.files import File, LlmkubeDocument
 from reconciler.source.rules import check_one
@@ -56,12 +57,13 @@ def with_pools(
         if document.kind != "ModelPool":
             continue
         ref, members = pool_ref(document), _members(document)
-        wrong = _mistakes(document, objects, refused, pooled, services.keys(), single)
-        if wrong and all(remark.rule == MIXED for remark in wrong):
-            placed += (Placed(document.origin, ref, remark) for remark in wrong)
+        wrong = _mistakes(document, objects, refused, pooled, services.keys())
+        apart = _apart(document, objects, single)
+        if apart and not wrong:
+            placed += (Placed(document.origin, ref, remark) for remark in apart)
             continue
         if wrong:
-            placed += (Placed(document.origin, ref, remark) for remark in wrong)
+            placed += (Placed(document.origin, ref, remark) for remark in (*wrong, *apart))
             placed += _held(ref, (m for m in members if m in objects and m != ref), origins)
         else:
             there = [thing for m in members if isinstance(thing := objects[m], InferenceService)]
@@ -120,7 +122,6 @@ def _mistakes(
     refused: Collection[ObjectRef],
     pooled: Mapping[ObjectRef, ObjectRef],
     pools: Collection[ObjectRef],
-    single: Collection[str],
 ) -> tuple[Remark, ...]:
     if document.mistakes:
         return tuple(Remark(each.rule, each.field, each.message) for each in document.mistakes)
@@ -132,9 +133,26 @@ def _mistakes(
     if wrong := [each for each in pool.members if each in refused]:
         names = ", ".join(each.name for each in wrong)
         return (Remark("ModelsRule", "spec.members", f"{names} is refused: see its own problem"),)
-    services = (objects.get(member) for member in pool.members)
-    members = [each if isinstance(each, InferenceService) else None for each in services]
-    return (*misfits(pool, members, single), *_twice(pool, pooled))
+    return (*misfits(pool, _services(pool, objects)), *_twice(pool, pooled))
+
+
+def _apart(
+    document: LlmkubeDocument, objects: Mapping[ObjectRef, Resource], single: Collection[str]
+) -> tuple[Remark, ...]:
+    """What there is to say where members are of several engines; nothing where they are not."""
+    if document.mistakes:
+        return ()
+    pool = read_pool(document.content)
+    others = tuple(outsiders(pool, _services(pool, objects), single))
+    return (*others, *answers(APART, document.content)) if others else ()
+
+
+def _services(
+    pool: Pool, objects: Mapping[ObjectRef, Resource]
+) -> tuple[InferenceService | None, ...]:
+    """Its members; None where there is none."""
+    there = (objects.get(member) for member in pool.members)
+    return tuple(each if isinstance(each, InferenceService) else None for each in there)
 
 
 def _twice(pool: Pool, pooled: Mapping[ObjectRef, ObjectRef]) -> Iterator[Remark]:

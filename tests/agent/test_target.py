@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -24,6 +25,8 @@ from reconciler.core.target import Result
 from reconciler.fleet.command import Command
 from tests.support.builders import NODE, instance, model_file, ref, workload
 from tests.support.cluster_views import desired
+from tests.support.engines import service
+from tests.support.engines import workload as rendered_from
 from tests.support.fleets import node
 from tests.support.gguf_models import tiny_llama
 from tests.support.http import FileServer
@@ -175,7 +178,7 @@ def test_what_the_disk_has_no_room_for_is_fetched_no_longer(
     agent.target.apply(change(Action.CREATE, server))
     blocked = Blocked(CHAT, reason, "", None)
 
-    agent.target.admit(Plan("r", (), (blocked,), (), {}, {}))
+    agent.waiting.admit(Plan("r", (), (blocked,), (), {}, {}))
 
     wait_for(lambda: waiting(agent) == ["chat: Downloading", "fetched"] * stays)
 
@@ -191,3 +194,29 @@ def test_what_a_fleet_says_of_a_machine_that_is_not_so_is_logged_when_it_is_news
         agent.stated(stated)
 
     assert caplog.text.count("states runtime vllm, which is not here") == 1
+
+
+def test_nothing_starts_before_what_follows_from_a_header_is_counted(tmp_path: Path) -> None:
+    """Its model may come while a pass is made, which knew nothing of it."""
+    data = tiny_llama(tmp_path / "tiny.gguf", experts=4).read_bytes()
+    with FileServer(data) as server:
+        programs = {"llama-server": sys.executable}
+        agent = LocalAgent("mac", Settings(tmp_path / "state", programs), changed=lambda: None)
+        agent.start()
+        far = model_file(source=server.url, sha256=None, size_bytes=None)
+        asked = replace(
+            rendered_from(service(moeCPULayers="auto")), models=(far,), origin=workload().origin
+        )
+        wanted = Change(Action.CREATE, NODE, asked.ref, "Added", None, desired=asked)
+        try:
+            agent.target.apply(wanted)
+            wait_for(lambda: agent.store.lookup(far) is not None)
+            before = agent.target.apply(wanted)
+            counted = replace(asked, counted={"moeCPULayers": 0})
+            after = agent.target.apply(replace(wanted, desired=counted))
+        finally:
+            agent.close(stop_children=True)
+
+    assert before.result is Result.SKIPPED
+    assert "header of its model" in before.message
+    assert after.message == "starts"

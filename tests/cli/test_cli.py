@@ -451,6 +451,12 @@ def test_an_invalid_fleet_exits_1_with_every_error(
         ("InferenceService.spec.models.preload", ["models[].preload: true, false"]),
         ("FleetNode.spec.kubernetes", ["  spec.kubernetes.count: from 1", "Default 1."]),
         ("Model.spec", ["spec.source: text", "spec.hardware: fields below"]),
+        ("ModelPool.spec.members", ["ModelPool.spec.members: LLMKube's", "spec.models of one"]),
+        ("ModelPool.spec", ["spec: fields below", "  spec.swapBudget: LLMKube's name"]),
+        ("ModelRouter.spec.policy", ["  spec.policy.auth: LLMKube's", "without effect here: a"]),
+        ("ModelPool.spec.members[].inferenceServiceRef.name", ["ModelPool.spec.members: LLM"]),
+        ("ModelRouter.spec.rules.match.dataClassification", ["ModelRouter.spec.rules: LLMKube"]),
+        ("ModelRouter.metadata.name", ["ModelRouter.metadata.name: name"]),
     ],
 )
 def test_explain_says_what_a_field_does_and_needs_no_fleet_for_it(
@@ -462,6 +468,24 @@ def test_explain_says_what_a_field_does_and_needs_no_fleet_for_it(
     assert code == 0
     assert [line for line in lines if line not in out] == []
     assert json.loads(printed)["description"] in out
+
+
+@pytest.mark.parametrize(
+    ("field", "says"),
+    [
+        ("ModelPool.spec.swapbudget", "did you mean ModelPool.spec.swapBudget?"),
+        ("ModelRouter.spec.routes", "ModelRouter has no such field"),
+        ("ModelPool.spec.members.inferenceServiceRef.kind", "ModelPool has no such field"),
+        ("GPUQuota.spec.limits", "a GPUQuota of LLMKube is not read; memory.budget"),
+    ],
+)
+def test_explain_names_what_is_meant_by_a_field_of_a_kind_that_only_llmkube_has(
+    field: str, says: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    code, _, err = run(capsys, "-C", tmp_path, "explain", field)
+
+    assert code == 64
+    assert says in err
 
 
 def test_explain_prints_the_documented_json(

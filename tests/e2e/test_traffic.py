@@ -76,6 +76,27 @@ def test_what_another_changes_is_taken_back_and_what_is_declared_no_more_goes(
     assert _pods(home) == uids, "no pod is replaced for who leads to it"
 
 
+def test_a_service_that_keda_scaled_to_zero_says_so_and_is_written_once(home: ClusterFleet) -> None:
+    """KEDA is not here: what it writes is written in its place."""
+    install_others(home.cluster)
+    home.push(chat=service("chat", "phi", **SCALED))
+    home.once()
+    home.cluster.wait("isvc", "chat", "--for=condition=Ready")
+    home.cluster.kubectl("scale", "deployment", "chat", "--replicas=0")
+
+    home.once()
+    first = home.cluster.json("get", "isvc", "chat")
+    home.once()
+    then = home.cluster.json("get", "isvc", "chat")
+
+    (ready,) = (c for c in first["status"]["conditions"] if c["type"] == "Ready")
+    assert (ready["status"], ready["reason"]) == ("True", "ScaledToZero")
+    assert first["status"]["replicas"] == 0
+    assert then["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
+    assert home.cluster.json("get", "deployment", "chat")["spec"]["replicas"] == 0
+    assert "ScaledToZero" in home.run("status").out
+
+
 def _conditions(home: ClusterFleet) -> list[str]:
     status = home.cluster.json("get", "isvc", "chat")["status"]
     return [c["message"] for c in status["conditions"] if c["type"] == "KindsInstalled"]

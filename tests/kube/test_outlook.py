@@ -9,12 +9,13 @@ import pytest
 from reconciler.agents.arrival import Stage, arrivals
 from reconciler.core.observation import Observation, RevisionState, TargetState
 from reconciler.kube.json_text import to_json
-from reconciler.kube.objects import Manifest, id_of
+from reconciler.kube.objects import INPUTS_ANNOTATION, Manifest, id_of
 from reconciler.kube.running.instances import explained, instances
-from reconciler.kube.running.outlook import models_of, outlook
+from reconciler.kube.running.outlook import at_zero, models_of, outlook
 from reconciler.kube.running.pods import essentials, trouble
 from reconciler.kube.running.readiness import Progress
 from reconciler.kube.status.status import service_status
+from reconciler.loop.desired import Desired
 from reconciler.report.status import Status
 from reconciler.report.status_text import StatusStyle, status_text
 from tests.support.cluster_views import (
@@ -124,6 +125,59 @@ def test_the_condition_and_status_and_once_give_the_same_reason(
     assert (arrival.stage, arrival.why) == (Stage.WAITING, f"default/chat {reason}: {message}")
     assert f"  {reason}" in shown
     assert message in shown
+
+
+KEDA = {"minReplicas": 0, "maxReplicas": 2, "keda": {"triggers": [{"type": "prometheus"}]}}
+OF_KEDA = desired(fleet(chat={"autoscaling": KEDA}))
+ENDING = {"replicas": 1, "readyReplicas": 1, "observedGeneration": 1}  # of generation 2
+
+
+@pytest.mark.parametrize(
+    ("want", "truth", "ready", "says"),
+    [
+        (OF_KEDA, "True", "1 of 1 services ready, 1 of them scaled to zero", "a trigger of KEDA's"),
+        (CHAT, "False", "0 of 1 services ready", "kubectl scale --replicas=1"),
+    ],
+)
+def test_what_was_scaled_to_zero_answers_nothing_and_is_ready_where_keda_starts_it(
+    want: Desired, truth: str, ready: str, says: str
+) -> None:
+    """Said once: while its last pods end the same is said as after that."""
+    now, (workload,) = "2026-01-02T00:00:00Z", want.assignment.workloads
+    ending, ended = deployment(wanted=0, **ENDING), deployment(wanted=0, ready=0)
+    ending["metadata"]["generation"] = 2
+    for each in (ending, ended):
+        each["metadata"]["annotations"] = {INPUTS_ANNOTATION: to_json(workload.inputs).decode()}
+    live = {id_of(ended): ended}
+
+    first, then = (
+        service_status(view(want, each), live_service(generation=1), now)
+        for each in (ending, ended)
+    )
+    running = explained(instances(TARGET, live, {workload.ref: workload}, {}), live, {})
+
+    conditions = {c["type"]: c for c in then["conditions"]}
+    state = TargetState(TARGET, reachable=True, revision=RevisionState("r", "r"))
+    text = status_text(Status(Observation({TARGET: state}, running)), StatusStyle(now=0))
+    assert then == first
+    assert (conditions["Ready"]["status"], conditions["Ready"]["reason"]) == (truth, "ScaledToZero")
+    assert says in conditions["Ready"]["message"]
+    assert conditions["ModelsReady"]["status"] == "Unknown"
+    assert ("Reconciling" in conditions) == (truth == "False")
+    assert (then["replicas"], then["readyReplicas"]) == (0, 0)
+    assert "  ScaledToZero" in text
+    assert says in text
+    assert "base_url" not in text
+    assert ready in text
+
+
+@pytest.mark.parametrize("inputs", [{}, {"lifecycle": "x"}, {"lifecycle": {"autoscaling": "x"}}])
+def test_who_scales_it_is_read_from_what_people_can_write(inputs: dict[str, Any]) -> None:
+    zero = at_zero(deployment(wanted=0, ready=0), inputs)
+
+    assert zero
+    assert not zero.is_ready
+    assert at_zero(deployment(), inputs) is None
 
 
 def test_what_is_ready_has_no_reason_to_give() -> None:

@@ -130,16 +130,34 @@ def test_a_pool_with_a_mistake_is_refused_at_its_line_and_holds_its_members(
 
 
 def test_a_pool_with_another_engine_leaves_its_members_as_they_are_declared() -> None:
-    revision = loaded(pool("judge", "coder"), judge={"runtime": "vllm"})
+    spec = {"default": "coder", "swapBudget": "900s", "gpu": 1, "nodeSelector": {"gpu": "big"}}
+
+    revision = loaded(pool("judge", "coder", **spec), judge={"runtime": "vllm"})
 
     assert revision.fleet is not None
-    assert {s.metadata.name for s in revision.fleet.all(InferenceService)} >= {"judge", "coder"}
-    (warning,) = (p for p in revision.problems if p.path == "5.yaml")
-    assert (warning.rule, warning.field) == (
-        "FieldIgnored",
-        "spec.members[0].inferenceServiceRef.name",
-    )
-    assert "has runtime vllm" in warning.message
+    assert {s.metadata.name for s in revision.fleet.all(InferenceService)} == {"judge", "coder"}
+    said = {p.field: (p.severity, p.message) for p in revision.problems if p.path == "5.yaml"}
+    assert {field: severity for field, (severity, _) in said.items()} == {
+        "spec.members[0].inferenceServiceRef.name": Severity.WARNING,
+        "spec.default": Severity.NOTE,
+        "spec.swapBudget": Severity.NOTE,
+        "spec.nodeSelector": Severity.WARNING,
+    }
+    assert "has runtime vllm" in said["spec.members[0].inferenceServiceRef.name"][1]
+    assert "write it in each member" in said["spec.nodeSelector"][1]
+
+
+def test_a_pool_with_another_engine_and_a_mistake_holds_its_members() -> None:
+    """Whoever mends the mistake sees at once that there is no pool then."""
+    revision = loaded(pool("judge", "coder", default="x"), judge={"runtime": "vllm"})
+
+    assert revision.fleet is None
+    assert {(p.path, p.field) for p in revision.errors} == {
+        ("5.yaml", "spec.default"),
+        ("0.yaml", "metadata.name"),
+        (_CODER, "metadata.name"),
+    }
+    assert "spec.members[0].inferenceServiceRef.name" in {p.field for p in revision.problems}
 
 
 @pytest.mark.parametrize(

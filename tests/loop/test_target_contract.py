@@ -10,7 +10,6 @@ import pytest
 
 from agent.node.local import LocalAgent
 from agent.node.settings import Settings
-from agent.node.target import ProcessTarget
 from reconciler.console.value import PortRange
 from reconciler.core.observation import Instance, Observation
 from reconciler.core.plan import Action, Change
@@ -26,22 +25,24 @@ from tests.support.ports import own_row
 from tests.support.targets import InMemoryTarget
 from tests.support.wait import wait_for
 
-Open = Callable[[Path], contextlib.AbstractContextManager[Target]]
+Follow = Callable[[FetchContext], object]  # how models are fetched from now on
+Opened = tuple[Target, Follow]
+Open = Callable[[Path], contextlib.AbstractContextManager[Opened]]
 
 
 @contextlib.contextmanager
-def in_memory(_: Path) -> Iterator[Target]:
-    yield InMemoryTarget()
+def in_memory(_: Path) -> Iterator[Opened]:
+    yield InMemoryTarget(), lambda _: None
 
 
 @contextlib.contextmanager
-def real(root: Path) -> Iterator[Target]:
+def real(root: Path) -> Iterator[Opened]:
     with own_row() as row:
         settings = Settings(root / "state", service_ports=PortRange(row[0], row[-1]))
         agent = LocalAgent("mac", settings, changed=lambda: None)
         agent.start()
         try:
-            yield agent.target
+            yield agent.target, agent.waiting.follow
         finally:
             agent.close(stop_children=True)
 
@@ -55,9 +56,10 @@ TARGETS = [
 class World:
     """A folder with a fleet, and a target that is made equal to it."""
 
-    def __init__(self, root: Path, target: Target) -> None:
+    def __init__(self, root: Path, target: Target, follow: Follow) -> None:
         self.root = root / "fleet"
         self.target = target
+        self._follow = follow
         self.root.mkdir()
         tiny_llama(self.root / "tiny.gguf")
         self.write({"node.yaml": node(), "model.yaml": model("tiny", source="tiny.gguf")})
@@ -69,8 +71,7 @@ class World:
         checkout = DirectorySource(self.root).fetch()
         loaded = load(checkout, RUNTIMES)
         assert loaded.fleet is not None, loaded.problems
-        if isinstance(self.target, ProcessTarget):
-            self.target.follow(FetchContext(open_repository=checkout.open))
+        self._follow(FetchContext(open_repository=checkout.open))
         return Desired.of(checkout, loaded, loaded.fleet, no_facts)
 
     def observe(self) -> Observation:
@@ -96,8 +97,8 @@ class World:
 @pytest.fixture(params=TARGETS)
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     opened: Open = request.param
-    with opened(tmp_path) as target:
-        yield World(tmp_path, target)
+    with opened(tmp_path) as (target, follow):
+        yield World(tmp_path, target, follow)
 
 
 def test_what_is_declared_runs_and_what_is_removed_goes(world: World) -> None:

@@ -212,6 +212,19 @@ def test_a_services_page_has_its_settings_and_its_memory_by_part() -> None:
     assert 'href="https://mac:9090/services/default/chat"' in text
 
 
+def test_a_service_that_was_scaled_to_zero_is_well_and_is_not_to_be_asked() -> None:
+    zero = {"reason": "ScaledToZero", "message": "no pod runs"}
+    service = {**_service("chat"), **zero, "placements": [{**PLACED, **zero}]}
+    shown = Documents("prod", {**status(), "services": [service]}, plan())
+
+    text = page("service", shown, service=service, explained=None, ask_box=None)
+
+    assert '<span class="state good">ScaledToZero</span>' in text
+    assert "no pod runs" in Tags(text).text
+    assert "Ask it" not in text
+    assert troubles(shown.status, shown.plan) == ()
+
+
 def test_three_hundred_nodes_and_three_thousand_services_are_a_page_in_time() -> None:
     shown = fleet_of(nodes=300, services=3000)
     page("fleet", shown)

@@ -69,6 +69,13 @@ def _is_number(word: str) -> bool:
 
 
 @pytest.mark.parametrize("case", _cases(), ids=lambda c: f"{c.parent.name}/{c.name}")
+def test_a_runtimes_row_says_whether_its_commands_count_requests(case: Path) -> None:
+    counts = render(_load(case)).probe.counts_requests
+
+    assert RUNTIMES[case.parent.name].counts_requests == counts
+
+
+@pytest.mark.parametrize("case", _cases(), ids=lambda c: f"{c.parent.name}/{c.name}")
 def test_a_request_becomes_the_command_of_its_case(case: Path) -> None:
     expected = _expected(render(_load(case)))
 

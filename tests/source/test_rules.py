@@ -41,6 +41,8 @@ OF_PLACEMENT = {  # what only a node can decide: reconciler.placement
     "DefaultTaken",  # by test_defaults
     "ImageMismatch",
     "DevicesUnknown",  # by test_gpus
+    "HeaderNeeded",  # by test_counting
+    "NumberCounted",
 }
 IN_CODE = {
     "FileUnreadable",  # shown by test_documents and test_load: no YAML file

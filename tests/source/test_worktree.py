@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from reconciler.api.errors import SourceError
+from reconciler.source.busy import busy
 from reconciler.source.open import open_source
-from reconciler.source.worktree import WorktreeCheckout, WorktreeSource, busy
+from reconciler.source.worktree import WorktreeCheckout, WorktreeSource
 from tests.support.repos import Repo
 
 MODEL = """\

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from reconciler.api.meta import ObjectRef
 from reconciler.core.plan import Action, Blocked, Change, ObjectName
-from reconciler.core.target import Outcome, Result
+from reconciler.core.target import REMOVALS, Outcome, Result
 from reconciler.kube.inventory import parent_id
 
 
@@ -30,6 +30,16 @@ def of_inventory(target: str, fleet: str) -> Change:
     named = ObjectName("v1", oid.kind, oid.namespace, oid.name)
     ref = ObjectRef("Fleet", "", fleet)
     return Change(Action.UPDATE, target, ref, "ObjectChanged", None, object=named)
+
+
+def pods_leaving(objects: Iterable[Outcome], services: Iterable[Outcome]) -> Iterable[ObjectRef]:
+    """Services whose pods go with what was just done."""
+    for outcome in (*objects, *services):
+        change = outcome.change
+        kind = change.object.kind if change.object else ""
+        goes = kind == "Deployment" or (not kind and change.reason == "Suspended")
+        if outcome.result is Result.APPLIED and change.action in REMOVALS and goes:
+            yield change.ref
 
 
 _GRAVITY = {Result.APPLIED: 0, Result.SKIPPED: 1, Result.FAILED: 2}

@@ -11,26 +11,23 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from reconciler.api.meta import GROUP, ObjectRef
+from reconciler.api.meta import ObjectRef
 from reconciler.core.comparison import Causes
 from reconciler.core.declared import DeclaredField
 from reconciler.core.observation import Location
-from reconciler.core.plan import Action, Blocked, Change, Plan, Restart
+from reconciler.core.plan import Action, Blocked, Change, Plan
 from reconciler.core.planner import Policy
-from reconciler.core.target import REMOVALS
 from reconciler.kube.diff.managed import entries
-from reconciler.kube.diff.payload import as_before
+from reconciler.kube.diff.mounted import still_mounted
 from reconciler.kube.diff.pruning import prune
+from reconciler.kube.diff.service_actions import ServiceActions, is_document
 from reconciler.kube.diff.standing import Adopted, adopted
 from reconciler.kube.diff.step import NO_STEPS, ObjectStep, ObjectSteps, step_of
 from reconciler.kube.diff.untouched import is_untouched
 from reconciler.kube.inventory import fleet_of, is_ours
 from reconciler.kube.object_set import ObjectSet
-from reconciler.kube.objects import Manifest, ObjectId, id_of, ref_of
+from reconciler.kube.objects import Manifest, ObjectId, ref_of
 from reconciler.memo import Memo, Same
-
-# Reasons of a hold that concern what runs, and not what is declared: the documents follow.
-_STAYS_WHOLE = frozenset({"Held", "PruneDisabled", "NeedsConfirmation", "RevisionIncomplete"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +111,7 @@ def _plan(
     causes: Causes,
     known: Compared,
 ) -> ObjectPlan:
-    standing = _ServiceActions.of(scope, services)
+    standing = ServiceActions.of(services, scope.target, scope.arrived, scope.lacking.keys())
     sources = _ChangeSources(causes, scope.stood, standing.changes)
     changes: list[Change] = []
     blocked = [_lacking(scope, ref, claim, sources) for ref, claim in scope.lacking.items()]
@@ -138,7 +135,7 @@ def _plan(
     known.settled.keep(live.keys())
     known.steps.keep(unsettled)
     left = live.only(oid for oid in live if oid not in wanted)
-    left = left.changed(dict.fromkeys(_still_mounted(wanted, live, left, standing)))
+    left = left.changed(dict.fromkeys(still_mounted(wanted, live, left, standing.rolls)))
     pruned = prune(
         scope.target,
         _may_go(scope, standing, left, live),
@@ -160,7 +157,7 @@ def _compared(
     wanted: ObjectSet,
     live: ObjectSet,
     policy: Policy,
-    standing: _ServiceActions,
+    standing: ServiceActions,
     sources: _ChangeSources,
 ) -> ObjectSteps:
     """What one object needs."""
@@ -197,73 +194,6 @@ def _adopted(oid: ObjectId, have: Manifest | None, live: ObjectSet) -> Adopted |
 def _deployment_of(oid: ObjectId) -> ObjectId:
     """The Deployment that a Service leads to: they have one name."""
     return ObjectId("apps", "Deployment", oid.namespace, oid.name)
-
-
-def _still_mounted(
-    wanted: ObjectSet, live: ObjectSet, left: ObjectSet, standing: _ServiceActions
-) -> frozenset[ObjectId]:
-    """ConfigMaps that are declared no more, and that templates which wait still name: a pod of such
-    a template could not start again."""
-    mounted: set[ObjectId] = set()
-    refs = {left.ref(oid) for oid in left if oid.kind == "ConfigMap"} - standing.rolls
-    for oid in wanted if refs else ():
-        if oid.kind == "Deployment" and wanted.ref(oid) in refs and oid in live:
-            mounted |= _config_maps(as_before(wanted[oid], live[oid]))
-    return frozenset(mounted)
-
-
-def _config_maps(manifest: Manifest) -> frozenset[ObjectId]:
-    """The ConfigMaps in a Deployment's template; none for other kinds."""
-    if manifest["kind"] != "Deployment":
-        return frozenset()
-    template = manifest.get("spec", {}).get("template") or {}
-    volumes = (template.get("spec") or {}).get("volumes") or ()
-    names = {volume.get("configMap", {}).get("name") for volume in volumes}
-    namespace = id_of(manifest).namespace
-    return frozenset(ObjectId("", "ConfigMap", namespace, name) for name in names if name)
-
-
-@dataclass(frozen=True, slots=True)
-class _ServiceActions:
-    """What the services' own plan says that matters for their objects."""
-
-    whole: frozenset[ObjectRef]  # nothing of them is touched
-    running: frozenset[ObjectRef]  # what runs of them is not touched, their documents are
-    leaving: frozenset[ObjectRef]  # they go: what the limits allow was checked
-    rolls: frozenset[ObjectRef]  # their pods are recreated, also for our rendering alone
-    changes: Mapping[ObjectRef, Change]
-
-    @classmethod
-    def of(cls, scope: Scope, services: Plan) -> _ServiceActions:
-        blocked = [b for b in services.blocked if b.target in (None, scope.target)]
-        whole = {r for b in blocked if b.reason in _STAYS_WHOLE for r in (b.ref, *b.holds)}
-        own = [c for c in services.changes if c.target == scope.target and c.object is None]
-        whole |= {c.ref for c in own if c.action is Action.UNKNOWN}
-        moving = {c.ref for c in own if c.reason == "MovedAway"} - scope.arrived
-        leaving = {c.ref for c in own if c.action in REMOVALS} - moving
-        return cls(
-            whole=frozenset(whole),
-            running=frozenset({r for b in blocked for r in (b.ref, *b.holds)} | moving)
-            | scope.lacking.keys(),
-            leaving=frozenset(leaving),
-            rolls=frozenset(c.ref for c in own if c.impact.restart is Restart.ROLL),
-            changes={c.ref: c for c in own if not c.is_shown_only},
-        )
-
-    def about(self, ref: ObjectRef) -> tuple[object, ...]:
-        """What of it concerns the objects of one service that are not kept. Its turn does not,
-        which moves up with each service that is done."""
-        change = self.changes.get(ref)
-        return change and (change.action, change.source), ref in self.rolls
-
-    def keeps(self, ref: ObjectRef, oid: ObjectId) -> bool:
-        """Whether an object stays exactly as it is for its service's sake."""
-        return ref in self.whole or (ref in self.running and not is_document(oid))
-
-
-def is_document(oid: ObjectId) -> bool:
-    """Whether an object is one of the fleet's own documents."""
-    return oid.group == GROUP
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,7 +264,7 @@ def _lacking(scope: Scope, ref: ObjectRef, claim: str, sources: _ChangeSources) 
 
 
 def _may_go(
-    scope: Scope, standing: _ServiceActions, left: ObjectSet, live: ObjectSet
+    scope: Scope, standing: ServiceActions, left: ObjectSet, live: ObjectSet
 ) -> dict[ObjectId, Manifest]:
     """What is ours and declared no more, but for all that a service has which stays as it runs: its
     document and its Models too, where nothing tells which cluster it is for."""

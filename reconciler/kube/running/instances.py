@@ -24,7 +24,7 @@ from reconciler.kube.objects import (
     ref_of,
 )
 from reconciler.kube.render.labels import is_benchmark
-from reconciler.kube.running.outlook import Outlook, outlook
+from reconciler.kube.running.outlook import Outlook, at_zero, outlook
 from reconciler.kube.running.readiness import readiness
 from reconciler.memo import Memo
 
@@ -97,15 +97,17 @@ def explained(
 def _explained(
     of: Instance, objects: ObjectSet, oids: list[ObjectId], pods: tuple[Manifest, ...]
 ) -> Instance:
-    why = _outlook(objects, oids, pods)
+    why = _outlook(of, objects, oids, pods)
     return replace(of, reason=why.reason, message=why.message)
 
 
-def _outlook(objects: ObjectSet, oids: list[ObjectId], pods: tuple[Manifest, ...]) -> Outlook:
+def _outlook(
+    of: Instance, objects: ObjectSet, oids: list[ObjectId], pods: tuple[Manifest, ...]
+) -> Outlook:
     standing = [objects[oid] for oid in oids]
     jobs = [live for live in standing if live["kind"] == "Job" and not is_benchmark(live)]
     deployment = next(live for live in standing if live["kind"] == "Deployment")
-    return outlook(deployment, jobs, pods)
+    return outlook(deployment, jobs, pods, of.inputs)
 
 
 def _with_overrides(instance: Instance, of_document: Mapping[str, str]) -> Instance:
@@ -136,10 +138,12 @@ def _instance(
     known: Running,
 ) -> Instance:
     live = objects[oid]
-    state = readiness(live)
     given = (objects.declared(oid), want, source)
     make = partial(_of_deployment, target, objects.ref(oid), live, want, source)
     instance = known.declared.find(oid, given, make)
+    if (zero := at_zero(live, instance.inputs)) is not None:
+        return replace(instance, ready=zero.is_ready, reason=zero.reason, message=zero.message)
+    state = readiness(live)
     reason = "Ready" if state.is_current else state.reason
     return replace(instance, ready=state.is_current, reason=reason, message=state.message)
 

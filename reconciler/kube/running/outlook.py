@@ -6,9 +6,12 @@ A plan, `status`, the end of `--once` and the document's own condition all use i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
 
+from reconciler.core.observation import SCALED_TO_ZERO
 from reconciler.kube.objects import Manifest
 from reconciler.kube.running.pods import PodTrouble, trouble
 from reconciler.kube.running.readiness import Progress, Readiness, conditions_of, readiness
@@ -16,7 +19,8 @@ from reconciler.kube.running.readiness import Progress, Readiness, conditions_of
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """`reason` and `message` explain why it is not ready, both empty if it is. `failed`: it will
+    """`reason` and `message` explain why nothing answers, both empty if something does: what was
+    scaled to zero is ready all the same where something starts it again. `failed`: it will
     not become ready without a change. `models`: whether its files are there; None if unknown."""
 
     is_ready: bool
@@ -26,8 +30,16 @@ class Outlook:
     models: Readiness | None = None
 
 
-def outlook(deployment: Manifest, jobs: Iterable[Manifest], pods: Iterable[Manifest]) -> Outlook:
-    """From the service's objects. `pods` may be empty if they were not read."""
+def outlook(
+    deployment: Manifest,
+    jobs: Iterable[Manifest],
+    pods: Iterable[Manifest],
+    inputs: Mapping[str, Any] = MappingProxyType({}),
+) -> Outlook:
+    """From the service's objects. `pods` may be empty if they were not read; `inputs` are what it
+    was rendered from."""
+    if (zero := at_zero(deployment, inputs)) is not None:
+        return replace(zero, models=models_of(jobs, ()))
     now = readiness(deployment)
     if now.is_current:
         # A ready service has its models: a Job that is gone, or that failed later, does not matter.
@@ -45,6 +57,25 @@ def outlook(deployment: Manifest, jobs: Iterable[Manifest], pods: Iterable[Manif
     failed = Progress.FAILED in (now.progress, models.progress if models else None)
     return Outlook(False, why.reason, why.message, failed, models)
 
+
+def at_zero(deployment: Manifest, inputs: Mapping[str, Any]) -> Outlook | None:
+    """What a Deployment without pods is; None: it is to have some. As Knative has it, a
+    service is ready there if a trigger starts it again. What is left of its pods does not matter:
+    Kubernetes counts none that end."""
+    wanted = (deployment.get("spec") or {}).get("replicas", 1)
+    if wanted != 0 or deployment["metadata"].get("deletionTimestamp"):
+        return None
+    lifecycle = inputs.get("lifecycle")  # of an annotation, in which people can write anything
+    scaling = lifecycle.get("autoscaling") if isinstance(lifecycle, Mapping) else None
+    is_started_again = isinstance(scaling, Mapping) and bool(scaling.get("keda"))
+    return Outlook(is_started_again, SCALED_TO_ZERO, _AT_ZERO[is_started_again])
+
+
+_AT_ZERO = {
+    True: "no pod runs, and nothing answers, until a trigger of KEDA's asks for one",
+    False: "no pod runs: its Deployment was scaled to zero, where every autoscaler leaves it;"
+    " `kubectl scale --replicas=1` starts it again",
+}
 
 _OTHERS_TELL_MORE = frozenset(
     {"ReplicasNotReady", "ProgressDeadlineExceeded", "NotAvailable", "OldReplicas"}

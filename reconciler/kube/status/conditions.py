@@ -34,6 +34,7 @@ MOST_MESSAGE = 1_000  # characters: a status is read by every watcher, with ever
 OWN_REASONS: Mapping[str, str] = MappingProxyType(
     {
         "Ready": "it answers on every node that it is placed on",
+        "ScaledToZero": "no pod of it runs; where KEDA starts one for a trigger it is ready",
         "NotReady": "it does not answer everywhere yet",
         "Progressing": "the cluster is on its way to the newest generation",
         "NothingDrifted": "what runs is as declared",

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from reconciler.core.observation import Instance
+from reconciler.core.observation import SCALED_TO_ZERO, Instance
 from reconciler.fleet.workload import Workload
 from reconciler.kube.endpoints.heartbeat import LeaseState
 from reconciler.kube.instance_entry import is_of_pool
@@ -73,17 +73,16 @@ def _in_cluster(view: ClusterView, workload: Workload) -> PlacementStatus:
         why = "there is no Deployment yet"
         return PlacementStatus(workload, "False", "Progressing", why, models=models_of(jobs, pods))
     status = deployments[0].get("status") or {}
-    counts = (status.get("replicas", 0), status.get("readyReplicas", 0))
-    readiness = outlook(deployments[0], jobs, pods)
-    if readiness.is_ready:
-        return PlacementStatus(workload, "True", "Ready", "", *counts, models=readiness.models)
-    reason, message = readiness.reason, readiness.message
+    readiness = outlook(deployments[0], jobs, pods, workload.inputs)
+    is_at_zero = readiness.reason == SCALED_TO_ZERO  # then Kubernetes counts no pod that ends
+    total, ready = (0, 0) if is_at_zero else map(status.get, ("replicas", "readyReplicas"))
     return PlacementStatus(
         workload,
-        "False",
-        reason,
-        message,
-        *counts,
+        "True" if readiness.is_ready else "False",
+        readiness.reason or "Ready",
+        readiness.message,
+        total or 0,
+        ready or 0,
         failed=readiness.failed,
         models=readiness.models,
     )
@@ -112,7 +111,8 @@ def _of_instance(workload: Workload, instance: Instance) -> PlacementStatus:
             reason, why = waits.reason, f"{why}; update pending: {waits.message}"
         return PlacementStatus(workload, "False", reason, why, endpoint=instance.endpoint)
     ready: Truth = "True" if instance.ready and not instance.gone else "False"
-    reason = "Ready" if ready == "True" else instance.reason
+    answers = ready == "True" and not instance.is_scaled_to_zero
+    reason = "Ready" if answers else instance.reason
     return PlacementStatus(
         workload, ready, reason, instance.message, endpoint=instance.endpoint, models=present
     )

@@ -14,6 +14,7 @@ from reconciler.api.digest import digest
 from reconciler.api.meta import ObjectRef
 from reconciler.api.problem import RULES
 from reconciler.api.quantity import show_bytes
+from reconciler.core.observation import SCALED_TO_ZERO
 from reconciler.core.plan import Action, Change
 from reconciler.fleet.workload import Workload
 from reconciler.kube.endpoints.heartbeat import LeaseState
@@ -205,8 +206,9 @@ def _ready(view: ClusterView, ref: ObjectRef, places: tuple[PlacementStatus, ...
     if pending := view.pending(ref):
         return Condition(READY, "False", *_step(view, pending))
     worst = min(places, key=lambda p: ("False", "Unknown", "True").index(p.ready))
-    if worst.ready == "True":
-        return Condition(READY, "True", "Ready", f"answers on {_nodes(places)}")
+    answering = [place for place in places if place.reason != SCALED_TO_ZERO]
+    if worst.ready == "True" and answering:
+        return Condition(READY, "True", "Ready", f"answers on {_nodes(answering)}")
     return Condition(READY, worst.ready, worst.reason, f"{worst.workload.node}: {worst.message}")
 
 
