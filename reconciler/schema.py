@@ -16,7 +16,8 @@ from reconciler.api.kinds import KINDS, schema_file
 from reconciler.api.meta import API_VERSION
 from reconciler.api.nodestate import NodeState
 from reconciler.api.quantity import format_bytes, format_duration
-from reconciler.llmkube.schema import add_fields
+from reconciler.foreign.schema import add_fields
+from reconciler.llmkube.project import LLMKUBE
 from reconciler.runtimes.fields import DEFAULTS, OVERRIDDEN_FIELDS
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def answer_schema() -> dict[str, Any]:
 def kind_schema(kind: str, runtimes: Mapping[str, Runtime]) -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of one kind, its parts under $defs."""
     schema = own_schema(kind, runtimes)
-    add_fields(kind, schema["$defs"])
+    add_fields(LLMKUBE, kind, schema["$defs"])
     return schema
 
 

@@ -14,17 +14,18 @@ from reconciler.api.errors import UsageError
 from reconciler.console.edge import Exit, width_of
 
 if TYPE_CHECKING:
-    from reconciler.llmkube.field import LlmkubeField
+    from reconciler.foreign.field import ForeignField
+    from reconciler.foreign.project import Project
     from reconciler.report.field_entries import FieldEntry
 
 
 def is_field(text: str) -> bool:
     """Whether it begins with the name of a kind and a dot: no object's name has a capital."""
     from reconciler.api.kinds import KINDS
-    from reconciler.llmkube.documents import INSTEAD, READ
+    from reconciler.foreign_kinds import READ, not_read
 
     kind, dot, _ = text.partition(".")
-    return bool(dot) and kind in {*KINDS, *READ, *INSTEAD}
+    return bool(dot) and (kind in KINDS or kind in READ or not_read(kind) is not None)
 
 
 def explain_field(args: argparse.Namespace) -> int:
@@ -50,13 +51,13 @@ def _entries(kind: str) -> Iterator[FieldEntry]:
     """What can be said of a kind; the last of a path counts. Raises UsageError for a kind that
     nobody reads."""
     from reconciler.api.kinds import KINDS
-    from reconciler.llmkube.documents import INSTEAD
+    from reconciler.foreign_kinds import READ, not_read
     from reconciler.report.field_entries import FieldEntry, field_entries, shared_entries
     from reconciler.runtimes import RUNTIMES
 
-    if kind in INSTEAD:
-        raise UsageError(f"a {kind} of LLMKube is not read; {INSTEAD[kind]}")
-    yield from _of_llmkube(kind)
+    if kind not in KINDS and kind not in READ:
+        raise UsageError(not_read(kind) or "")
+    yield from _of_others(kind)
     if kind in KINDS:
         about = KINDS[kind].model_fields["spec"].description or ""
         yield FieldEntry("spec", "fields below", about)
@@ -64,35 +65,40 @@ def _entries(kind: str) -> Iterator[FieldEntry]:
     yield from shared_entries(RUNTIMES)
 
 
-def _of_llmkube(kind: str) -> Iterator[FieldEntry]:
-    """LLMKube's fields, each behind the parts that it is in: some of those only LLMKube has."""
-    from reconciler.llmkube.schema import PART
-    from reconciler.llmkube.translate import TABLES
+def _of_others(kind: str) -> Iterator[FieldEntry]:
+    """Other projects' fields, each behind the parts that it is in: some of those only they have."""
+    from reconciler.foreign.schema import part_text
     from reconciler.report.field_entries import FieldEntry
 
-    for row in TABLES.get(kind, ()):
+    for project, row in _rows(kind):
         *parts, _ = accumulate(row.path.split("."), "{}.{}".format)
-        yield from (FieldEntry(part, "fields below", PART) for part in parts)
-        yield _row_entry(row)
+        yield from (FieldEntry(part, "fields below", part_text(project)) for part in parts)
+        yield _row_entry(project, row)
 
 
 def _inside(kind: str, path: str) -> FieldEntry | None:
-    """The field of LLMKube that has this one in it, and is answered as a whole."""
-    from reconciler.llmkube.field import takes
-    from reconciler.llmkube.translate import TABLES
+    """The field of another project that has this one in it, and is answered as a whole."""
+    from reconciler.foreign.field import takes
 
-    for row in TABLES.get(kind, ()):
+    for project, row in _rows(kind):
         if path.startswith(f"{row.path}."):
             parts = path.removeprefix(f"{row.path}.").split(".")
-            return _row_entry(row) if takes(row.shape, parts) else None
+            return _row_entry(project, row) if takes(row.shape, parts) else None
     return None
 
 
-def _row_entry(row: LlmkubeField) -> FieldEntry:
-    from reconciler.llmkube.schema import row_text
+def _rows(kind: str) -> Iterator[tuple[Project, ForeignField]]:
+    from reconciler.foreign_kinds import PROJECTS
+
+    for project in PROJECTS:
+        yield from ((project, row) for row in project.tables.get(kind, ()))
+
+
+def _row_entry(project: Project, row: ForeignField) -> FieldEntry:
+    from reconciler.foreign.schema import row_text
     from reconciler.report.field_entries import FieldEntry
 
-    return FieldEntry(row.path, "LLMKube's name", row_text(row))
+    return FieldEntry(row.path, f"{project.name}'s name", row_text(row, project))
 
 
 def _plain(path: str) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from reconciler.llmkube.field import (
+from reconciler.foreign.field import (
     AMOUNT,
     BOOLEAN,
     LIST,
     TEXT,
-    LlmkubeField,
+    ForeignField,
     alias,
     answered,
     converted,
@@ -22,7 +22,7 @@ _COUNT = "spec.hardware.gpu.count"
 _FETCHING = "nothing is asked for what fetches a model: it needs tens of megabytes"
 
 
-FIELDS: tuple[LlmkubeField, ...] = (
+FIELDS: tuple[ForeignField, ...] = (
     answered("spec.quantization", TEXT, "it is read from the header of the file"),
     answered("spec.resources.cpu", AMOUNT, _FETCHING),
     answered("spec.resources.memory", AMOUNT, _FETCHING),

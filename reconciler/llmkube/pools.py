@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 from reconciler.api.inferenceservice import InferenceService, InferenceServiceSpec, Router
 from reconciler.api.meta import DEFAULT_NAMESPACE, Metadata, ObjectRef
 from reconciler.api.model_settings import ModelEntry, ModelSettings
-from reconciler.llmkube.field import (
+from reconciler.foreign.field import (
     ANY,
     COUNT,
     TEXT,
-    LlmkubeField,
+    ForeignField,
     Shape,
     alias,
     answered,
@@ -20,11 +20,11 @@ from reconciler.llmkube.field import (
     one_of,
     reference_to,
 )
-from reconciler.llmkube.remark import Remark
+from reconciler.foreign.remark import Remark
 
 _MEMBERS: Shape = {"type": "array", "minItems": 1, "items": reference_to("inferenceServiceRef")}
 
-FIELDS: tuple[LlmkubeField, ...] = (
+FIELDS: tuple[ForeignField, ...] = (
     alias("spec.members", _MEMBERS, "spec.models of one InferenceService, a llamacpp-router"),
     alias("spec.default", TEXT, "`preload: true` in its entry of spec.models"),
     alias("spec.nodeSelector", ANY, "spec.nodeSelector"),
@@ -35,7 +35,7 @@ FIELDS: tuple[LlmkubeField, ...] = (
     ),
 )
 REQUIRED = ("members",)
-APART: tuple[LlmkubeField, ...] = (
+APART: tuple[ForeignField, ...] = (
     answered("spec.default", TEXT, "there is no pool, and all members are loaded"),
     lost("spec.nodeSelector", ANY, "there is no pool; write it in each member", {}),
     answered("spec.gpu", COUNT, "its members say how many devices they use", 1),

@@ -10,13 +10,13 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from reconciler.api.meta import DEFAULT_NAMESPACE, ObjectRef
-from reconciler.llmkube.field import ANY, LIST, TEXT, LlmkubeField, answered, lost, one_of
-from reconciler.llmkube.remark import Remark
+from reconciler.foreign.field import ANY, LIST, TEXT, ForeignField, answered, lost, one_of
+from reconciler.foreign.remark import Remark
 
 _BACKENDS = "clients ask each InferenceService by its own URL, which status prints"
 _NO_RULES = "nothing routes: clients choose by URL; LiteLLM or Envoy in front of them can"
 
-FIELDS: tuple[LlmkubeField, ...] = (
+FIELDS: tuple[ForeignField, ...] = (
     answered("spec.backends", LIST, _BACKENDS),
     lost("spec.rules", LIST, _NO_RULES, []),
     answered("spec.defaultRoute", TEXT, "clients ask its InferenceService by its own URL"),

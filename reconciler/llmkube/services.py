@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from reconciler.llmkube.field import (
+from reconciler.foreign.field import (
     AMOUNT,
     ANY,
     BOOLEAN,
@@ -13,7 +13,7 @@ from reconciler.llmkube.field import (
     NUMBER,
     TEXT,
     TEXTS,
-    LlmkubeField,
+    ForeignField,
     Native,
     alias,
     answered,
@@ -37,12 +37,12 @@ _TOKEN = "name the Secret in sourceSecretRef of the Model"  # noqa: S105  # a te
 _VLLM = "spec.vllmConfig."
 
 
-def _flag(path: str, flag: str, shape: Mapping[str, object] = TEXT) -> LlmkubeField:
+def _flag(path: str, flag: str, shape: Mapping[str, object] = TEXT) -> ForeignField:
     """What the engine takes as an argument."""
     return converted(path, shape, f"{_ARGS}: {flag}", lambda value: {_ARGS: (flag, str(value))})
 
 
-def _switch(path: str, flag: str, off: str = "") -> LlmkubeField:
+def _switch(path: str, flag: str, off: str = "") -> ForeignField:
     """The same for an argument without a value; `off` is the one that denies it."""
     return converted(
         path,
@@ -61,7 +61,7 @@ def _mode(value: str) -> Native:
     return {f"spec.runtimeOptions.{name}": True} if name else {}
 
 
-FIELDS: tuple[LlmkubeField, ...] = (
+FIELDS: tuple[ForeignField, ...] = (
     # Resources of the pod
     alias("spec.resources.cpu", AMOUNT, "spec.resources.requests.cpu"),
     alias("spec.resources.hostMemory", AMOUNT, "spec.resources.requests.memory"),

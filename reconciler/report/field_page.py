@@ -6,9 +6,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 
 from reconciler.api.kinds import KINDS
-from reconciler.llmkube.documents import INSTEAD
-from reconciler.llmkube.field import LlmkubeField
-from reconciler.llmkube.translate import TABLES
+from reconciler.foreign.field import ForeignField
+from reconciler.llmkube.project import LLMKUBE
 from reconciler.report.field_entries import (
     FieldEntry,
     field_entries,
@@ -77,16 +76,16 @@ def _parts(runtimes: Mapping[str, Runtime]) -> Iterator[str]:
     yield "\n## What every kind has\n\n"
     yield _table(_COLUMNS, map(_row, shared_entries(runtimes)))
     yield _LLMKUBE
-    for kind, rows_of_kind in TABLES.items():
+    for kind, rows_of_kind in LLMKUBE.tables.items():
         yield f"\n### Of a LLMKube {kind}\n\n"
         yield _table(("field", "what becomes of it"), map(_outcome, rows_of_kind))
     yield "\n### Other kinds\n\n"
     yield _table(
-        ("kind", "what to write instead"), ((f"`{k}`", text) for k, text in INSTEAD.items())
+        ("kind", "what to write instead"), ((f"`{k}`", text) for k, text in LLMKUBE.instead.items())
     )
 
 
-def _outcome(row: LlmkubeField) -> tuple[str, str]:
+def _outcome(row: ForeignField) -> tuple[str, str]:
     if row.native is not None:
         return f"`{row.path}`", f"the same as {row.text}"
     quiet = ", ".join(f"`{json.dumps(value)}`" for value in row.quiet)

@@ -15,7 +15,7 @@ from typing import Any
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.fleet.command import Command
 from reconciler.fleet.workload import Workload
-from reconciler.llmkube.translate import theirs_of
+from reconciler.foreign.rows import theirs_of
 from reconciler.runtimes.runtime import NodeFacts
 
 Render = Callable[[Workload, NodeFacts], Command]

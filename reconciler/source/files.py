@@ -13,9 +13,10 @@ from reconciler.api.meta import ObjectRef, Resource
 from reconciler.api.plain_json import parse_json
 from reconciler.api.problem import RULES, Finding, Problem, Severity
 from reconciler.fleet.fleet import Origin
-from reconciler.llmkube.documents import READ
-from reconciler.llmkube.remark import Remark
-from reconciler.llmkube.translate import Translated, translated
+from reconciler.foreign.remark import Remark
+from reconciler.foreign.rows import Translated
+from reconciler.foreign_kinds import READ
+from reconciler.llmkube.translate import translated
 from reconciler.source import places
 from reconciler.source.documents import count_documents, decode, read_documents
 from reconciler.source.mark import GROUP_MARK, is_wide_and_ours

@@ -17,7 +17,8 @@ from reconciler.api.problem import Counts, Finding, Problem, Severity
 from reconciler.fleet.draft_files import DraftFiles, with_draft_files
 from reconciler.fleet.fleet import Fleet, Origin
 from reconciler.fleet.model_gpus import FilledServices, with_model_gpus
-from reconciler.llmkube.translate import theirs_of, translated
+from reconciler.foreign.rows import theirs_of
+from reconciler.llmkube.translate import translated
 from reconciler.source.alike import without_repeats
 from reconciler.source.chat_templates import ServicesWithTexts, with_templates
 from reconciler.source.declared import DeclaredObjects

@@ -10,7 +10,7 @@ import re
 
 from reconciler.api.kinds import KINDS
 from reconciler.api.meta import GROUP
-from reconciler.source.kin import KIN_MARK
+from reconciler.source.kin import KIN_MARKS
 
 GROUP_MARK = f"{GROUP}/".encode()
 
@@ -25,7 +25,7 @@ _PROJECT = GROUP.split(".")[1]  # the one part of it that no one else uses
 def may_be_ours(data: bytes) -> bool:
     """By its bytes: whether it mentions our group or one of kin, or one of our kinds under nearly
     our group or none at all. Kinds of the same names in other groups are not ours."""
-    if GROUP_MARK in data or KIN_MARK in data or is_wide_and_ours(data):
+    if GROUP_MARK in data or any(mark in data for mark in KIN_MARKS) or is_wide_and_ours(data):
         return True
     if not any(name in data for name in _NAMES) or not _KIND.search(data):
         return False

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from reconciler.api.exclusion import no_such_field
-from reconciler.llmkube.schema import is_foreign
+from reconciler.foreign.schema import is_foreign
 from reconciler.source.places import field_path
 from reconciler.source.suggest import closest
 from reconciler.source.validators import validator

@@ -14,7 +14,7 @@ from reconciler.api.exclusion import (
     exclusion_texts,
     models_fields,
 )
-from reconciler.llmkube.schema import is_foreign
+from reconciler.foreign.schema import is_foreign
 from reconciler.source.misplaced import Intended, intended, misspelt
 from reconciler.source.places import field_path
 from reconciler.source.suggest import closest

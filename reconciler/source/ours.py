@@ -14,7 +14,7 @@ from reconciler import __version__
 from reconciler.api.kinds import KINDS
 from reconciler.api.meta import API_VERSION, DEFAULT_NAMESPACE, GROUP, ObjectRef
 from reconciler.api.problem import RULES, Problem
-from reconciler.llmkube.documents import READ
+from reconciler.foreign_kinds import READ
 from reconciler.source import places
 from reconciler.source.kin import foreign_kind, is_kin, not_read, renamed_kind
 from reconciler.source.mark import has_nearly_our_group, is_meant_as_ours

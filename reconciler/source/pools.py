@@ -14,10 +14,11 @@ from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import DEFAULT_NAMESPACE, ObjectRef, Resource
 from reconciler.api.problem import Severity
 from reconciler.fleet.fleet import Origin
+from reconciler.foreign.remark import Remark
+from reconciler.foreign.rows import answers
 from reconciler.llmkube.pools import APART, Pool, misfits, outsiders, pool_service, read_pool
-from reconciler.llmkube.remark import Remark
+from reconciler.llmkube.project import NAME
 from reconciler.llmkube.routers import BY_ENTRY, backend_remarks
-from reconciler.llmkube.translate import answers
 from reconciler.memo import Memo, Same
 from reconciler.source.files import File, LlmkubeDocument
 from reconciler.source.rules import check_one
@@ -144,7 +145,7 @@ def _apart(
         return ()
     pool = read_pool(document.content)
     others = tuple(outsiders(pool, _services(pool, objects), single))
-    return (*others, *answers(APART, document.content)) if others else ()
+    return (*others, *answers(APART, document.content, NAME)) if others else ()
 
 
 def _services(

@@ -18,8 +18,8 @@ import reconciler
 from reconciler.api.errors import UsageError
 from reconciler.api.kinds import schema_file
 from reconciler.api.plain_json import parse_json
-from reconciler.llmkube.documents import READ
-from reconciler.llmkube.schema import document_schema
+from reconciler.foreign.schema import document_schema
+from reconciler.foreign_kinds import READ
 from reconciler.source.violation import Check, Violation
 
 _PACKAGE = Path(reconciler.__file__).parent
@@ -45,7 +45,7 @@ def validator(kind: str) -> KindValidator:
     """The validator of a kind. Compiling takes about 4 ms, so it is cached. UsageError if
     FLEET_VALIDATOR has another value."""
     if kind in READ:
-        schema = document_schema(kind, READ[kind])
+        schema = document_schema(READ[kind], kind)
     else:
         schema = parse_json(schema_text(schema_file(kind)))
     if _is_reference():

@@ -16,7 +16,7 @@ from reconciler.api.kinds import KINDS
 from reconciler.api.meta import ObjectRef
 from reconciler.api.model import Model
 from reconciler.api.problem import Finding
-from reconciler.llmkube.translate import TABLES
+from reconciler.llmkube.project import LLMKUBE
 from reconciler.placement.assignment import assign
 from reconciler.report.flag_origins import flag_origins
 from reconciler.runtimes import RUNTIMES
@@ -122,7 +122,7 @@ def test_each_field_of_theirs_is_read_or_refused_by_name(
 def test_each_row_is_a_field_of_theirs() -> None:
     theirs = {(kind, path.replace("[]", "")) for kind, path, _ in _FIELDS}
 
-    rows = {(kind, row.path) for kind, rows in TABLES.items() for row in rows}
+    rows = {(kind, row.path) for kind, rows in LLMKUBE.tables.items() for row in rows}
 
     assert rows <= theirs
 

@@ -1,4 +1,4 @@
-"""A field that LLMKube has and we have not, and what becomes of it. Pure."""
+"""A field that another project has and we have not, and what becomes of it. Pure."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def takes(shape: Shape, parts: Sequence[str]) -> bool:
     return inner is not None and takes(inner, parts[1:])
 
 
-class LlmkubeField(NamedTuple):
+class ForeignField(NamedTuple):
     """One row. `native`: our fields that say the same; None: `text` answers. `quiet` are values
     that ask for nothing else than what is done. `is_lost`: its author would miss what it does.
     `behind` are fields that take precedence over it."""
@@ -65,7 +65,7 @@ class LlmkubeField(NamedTuple):
     behind: tuple[str, ...] = ()
 
 
-def alias(path: str, shape: Shape, *names: str, behind: tuple[str, ...] = ()) -> LlmkubeField:
+def alias(path: str, shape: Shape, *names: str, behind: tuple[str, ...] = ()) -> ForeignField:
     """Another name of ours, with the same values."""
     return converted(
         path, shape, " and ".join(names), lambda value: dict.fromkeys(names, value), behind
@@ -78,16 +78,16 @@ def converted(
     text: str,
     native: Callable[[Any], Native],
     behind: tuple[str, ...] = (),
-) -> LlmkubeField:
+) -> ForeignField:
     """What ours say with other values."""
-    return LlmkubeField(path, shape, text, native, behind=behind)
+    return ForeignField(path, shape, text, native, behind=behind)
 
 
-def answered(path: str, shape: Shape, text: str, *quiet: object) -> LlmkubeField:
+def answered(path: str, shape: Shape, text: str, *quiet: object) -> ForeignField:
     """Needed no more, or done in another way."""
-    return LlmkubeField(path, shape, text, quiet=quiet)
+    return ForeignField(path, shape, text, quiet=quiet)
 
 
-def lost(path: str, shape: Shape, text: str, *quiet: object) -> LlmkubeField:
+def lost(path: str, shape: Shape, text: str, *quiet: object) -> ForeignField:
     """Done by nothing here; `text` says what comes nearest."""
-    return LlmkubeField(path, shape, text, quiet=quiet, is_lost=True)
+    return ForeignField(path, shape, text, quiet=quiet, is_lost=True)

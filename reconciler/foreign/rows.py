@@ -1,0 +1,178 @@
+"""Putting rows into effect: a document with fields of another project -> ours, and what is to be
+said of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from reconciler.foreign.field import ForeignField
+from reconciler.foreign.remark import Remark
+
+Tree = dict[str, Any]  # name -> a row, or the tree below
+_ARGS = "spec.extraArgs"
+
+
+class Translated(NamedTuple):
+    """`written` says under which of its author's fields a value of ours stands; of a flag behind
+    the name of its list: `spec.extraArgs --dtype`."""
+
+    content: dict[str, Any]
+    remarks: tuple[Remark, ...]
+    written: Mapping[str, str]
+
+
+def theirs_of(written: Mapping[str, str], field: str, flag: str = "") -> str | None:
+    """The field of its author that says one of ours; of `extraArgs`, the one that says this
+    flag."""
+    if field == _ARGS or field.startswith(f"{_ARGS}["):
+        return written.get(f"{_ARGS} {flag}")
+    own = next((own for own in written if field == own or field.startswith(f"{own}.")), None)
+    return written[own] if own else None
+
+
+def applied(tree: Tree, content: Mapping[str, Any], whose: str) -> Translated | None:
+    """The document in our fields; None: it has none that are rows. `whose` names their project."""
+    rows = list(_written(tree, content))
+    if not rows:
+        return None
+    left = _without(tree, content)
+    remarks: list[Remark] = []
+    written: dict[str, str] = {}
+    for row, value in rows:
+        if row.native is None:
+            remarks += _answer(row, value, whose)
+        elif any(_get(content, path) is not None for path in row.behind):
+            continue  # what it would say is said by that field
+        else:
+            for path, own in row.native(value).items():
+                remarks += _put(left, row, path, own, written)
+    return Translated(left, tuple(remarks), written)
+
+
+def answers(
+    rows: Sequence[ForeignField], content: Mapping[str, Any], whose: str
+) -> Iterator[Remark]:
+    """What to say of the fields of a document by rows that have no field of ours. `whose` names
+    their project."""
+    for row, value in _written(tree_of(rows), content):
+        yield from _answer(row, value, whose)
+
+
+def _written(tree: Tree, content: object) -> Iterator[tuple[ForeignField, Any]]:
+    """The rows of the fields that a document has, with their values."""
+    if not isinstance(content, dict):  # of JSON and YAML: asking for a Mapping takes three times
+        return
+    for name, value in content.items():
+        below = tree.get(name)
+        if below is None:
+            continue
+        if type(below) is ForeignField:
+            yield below, value
+        else:
+            yield from _written(below, value)
+
+
+def _answer(row: ForeignField, value: object, whose: str) -> Iterator[Remark]:
+    """A note, a warning, or nothing where it asks for what is done anyway."""
+    if any(value == each and type(value) is type(each) for each in row.quiet):
+        return
+    if row.is_lost:
+        yield Remark("FieldIgnored", row.path, f"{whose}'s, and has no effect here: {row.text}")
+    else:
+        yield Remark("FieldAnswered", row.path, f"{whose}'s, and needed no more: {row.text}")
+
+
+def _put(
+    left: dict[str, Any], row: ForeignField, path: str, own: object, written: dict[str, str]
+) -> Iterator[Remark]:
+    """Give our field its value, unless it has another."""
+    there = _get(left, path)
+    flag = own[0] if isinstance(own, tuple) else ""
+    if isinstance(own, tuple):  # words of a command line: they are added to the others
+        own, there = _added(there or [], own)
+    elif isinstance(own, dict) and isinstance(there, dict):
+        own, there = _merged(there, own)
+    if there is None:
+        _set(left, path, own)
+        written.setdefault(path, row.path)
+        if flag:
+            written[f"{path} {flag}"] = row.path
+    elif there != own:
+        first = written.get(path, path)
+        yield Remark(
+            "Schema", row.path, f"it says {own}, and {first} says {there}; keep one of them"
+        )
+
+
+def _merged(entries: Mapping[str, Any], more: Mapping[str, Any]) -> tuple[object, object]:
+    """The new entries and None, or, of those that are there with another value, what each says."""
+    for name, value in more.items():
+        if entries.get(name, value) != value:
+            return f"{name}: {value}", f"{name}: {entries[name]}"
+    return {**entries, **more}, None
+
+
+def _added(args: Sequence[Any], words: tuple[str, ...]) -> tuple[object, object]:
+    """The new list and None, or, of a flag that is there, what each says."""
+    flag, *values = words
+    for index, arg in enumerate(args):
+        name, equals, value = str(arg).partition("=")
+        if name == flag:
+            after = args[index + 1 : index + 1 + len(values)]
+            its = [value] if equals else map(str, after)
+            return " ".join([flag, *values]), " ".join([flag, *its])
+    return [*args, *words], None
+
+
+@lru_cache(maxsize=256)
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(path.split("."))
+
+
+def _get(content: Mapping[str, Any], path: str) -> Any:  # noqa: ANN401  # JSON
+    node: Any = content
+    for name in _parts(path):
+        if not isinstance(node, dict) or name not in node:
+            return None
+        node = node[name]
+    return node
+
+
+def _set(content: dict[str, Any], path: str, value: object) -> None:
+    """Whatever contains it is copied: the document stays as it was written."""
+    *parts, last = _parts(path)
+    for name in parts:
+        content[name] = dict(content.get(name, {}))
+        content = content[name]
+    content[last] = value
+
+
+def _without(tree: Tree, content: Mapping[str, Any]) -> dict[str, Any]:
+    """A document without the fields of rows, and without what contains nothing more then."""
+    left: dict[str, Any] = {}
+    for name, value in content.items():
+        below = tree.get(name)
+        if below is None:
+            left[name] = value
+        elif type(below) is ForeignField:
+            continue
+        elif not isinstance(value, dict):
+            left[name] = value
+        else:
+            inner = _without(below, value)
+            if inner or not value or name == "spec":
+                left[name] = inner
+    return left
+
+
+def tree_of(rows: Sequence[ForeignField]) -> Tree:
+    tree: Tree = {}
+    for row in rows:
+        *parts, last = row.path.split(".")
+        node = tree
+        for name in parts:
+            node = node.setdefault(name, {})
+        node[last] = row
+    return tree
