@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
+from reconciler.flexinfer import deployments
 from reconciler.foreign.project import Project
 
 _BOTH = (
@@ -12,8 +13,8 @@ _BOTH = (
 FLEXINFER = Project(
     name="FlexInfer",
     groups=("ai.flexinfer", "flexinfer.ai", "inference.flexinfer.ai"),  # of its releases
-    tables=MappingProxyType({}),
-    read=MappingProxyType({}),
+    tables=MappingProxyType({"ModelDeployment": deployments.FIELDS}),
+    read=MappingProxyType({"ModelDeployment": deployments.REQUIRED}),
     instead=MappingProxyType(
         {
             "ModelDeployment": _BOTH,

@@ -55,8 +55,7 @@ def document_schema(project: Project, kind: str) -> dict[str, Any]:
     """The schema of a kind that only this project has."""
     spec: dict[str, Any] = {"properties": {}, "required": list(project.read[kind])}
     add_fields(project, kind, {f"{kind}Spec": spec})
-    for field in spec["properties"].values():  # of this kind they are what a message may propose
-        del field["$comment"]
+    _propose(spec)
     closed = {"type": "object", "additionalProperties": False}
     metadata = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}
     properties = {
@@ -67,3 +66,10 @@ def document_schema(project: Project, kind: str) -> dict[str, Any]:
         "status": {},
     }
     return {**closed, "properties": properties, "required": ["metadata", "spec"]}
+
+
+def _propose(part: dict[str, Any]) -> None:
+    """Take the marks away: of this kind they are what a message may propose."""
+    for field in part.get("properties", {}).values():
+        field.pop("$comment", None)
+        _propose(field)

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from reconciler.api.kinds import KINDS
 from reconciler.foreign.field import ForeignField
-from reconciler.llmkube.project import LLMKUBE
+from reconciler.foreign.project import Project
+from reconciler.foreign_kinds import PROJECTS
 from reconciler.report.field_entries import (
     FieldEntry,
     field_entries,
@@ -50,6 +51,13 @@ The group and the kinds are LLMKube's, too. What its definitions have beside the
 that names both. A ModelPool becomes one service, and of a ModelRouter nothing is made
 ([what becomes of them](llmkube.md#modelpool-and-modelrouter)). [From theirs to ours](llmkube.md).
 """
+_FLEXINFER = """
+## FlexInfer's fields
+
+A `ModelDeployment` of FlexInfer (`ai.flexinfer/v1alpha1`) is a Model and an InferenceService of its
+name. What becomes of each of its fields is here; its other kinds are named with what to write
+instead. [What it becomes](flexinfer.md).
+"""
 _COLUMNS = ("field", "value", "what it does")
 
 
@@ -75,14 +83,24 @@ def _parts(runtimes: Mapping[str, Runtime]) -> Iterator[str]:
             yield _table(_COLUMNS, (row[: len(_COLUMNS)] for row in rows))
     yield "\n## What every kind has\n\n"
     yield _table(_COLUMNS, map(_row, shared_entries(runtimes)))
-    yield _LLMKUBE
-    for kind, rows_of_kind in LLMKUBE.tables.items():
-        yield f"\n### Of a LLMKube {kind}\n\n"
-        yield _table(("field", "what becomes of it"), map(_outcome, rows_of_kind))
-    yield "\n### Other kinds\n\n"
+    for project in PROJECTS:
+        yield from _of_project(project)
+
+
+def _of_project(project: Project) -> Iterator[str]:
+    yield _ABOUT[project.name]
+    for kind, rows in project.tables.items():
+        yield f"\n### Of a {project.name} {kind}\n\n"
+        yield _table(("field", "what becomes of it"), map(_outcome, rows))
+    others = {k: text for k, text in project.instead.items() if k not in project.tables}
+    yield f"\n### Other kinds of {project.name}\n\n"
     yield _table(
-        ("kind", "what to write instead"), ((f"`{k}`", text) for k, text in LLMKUBE.instead.items())
+        ("kind", "what to write instead"),
+        ((f"`{k}`", text.format(name="NAME")) for k, text in others.items()),
     )
+
+
+_ABOUT: Mapping[str, str] = {"LLMKube": _LLMKUBE, "FlexInfer": _FLEXINFER}
 
 
 def _outcome(row: ForeignField) -> tuple[str, str]:

@@ -8,20 +8,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from reconciler.api.errors import SourceError
-from reconciler.api.kinds import KINDS
 from reconciler.api.meta import ObjectRef, Resource
 from reconciler.api.plain_json import parse_json
-from reconciler.api.problem import RULES, Finding, Problem, Severity
+from reconciler.api.problem import RULES, Finding, Problem
 from reconciler.fleet.fleet import Origin
 from reconciler.foreign.remark import Remark
-from reconciler.foreign.rows import Translated
-from reconciler.foreign_kinds import READ
+from reconciler.foreign_kinds import DERIVED, READ
 from reconciler.llmkube.translate import translated
 from reconciler.source import places
 from reconciler.source.documents import count_documents, decode, read_documents
+from reconciler.source.made import Derived, derived_of, made_of
 from reconciler.source.mark import GROUP_MARK, is_wide_and_ours
 from reconciler.source.ours import Document, Reading, ref_of, select
-from reconciler.source.places import FieldPlaces, Place, field_path, is_within
+from reconciler.source.places import FieldPlaces, Place
 from reconciler.source.plain_place import plain_key, plain_places
 from reconciler.source.rules import check_one
 from reconciler.source.tree import IGNORE_FILE
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from reconciler.source.checkout import YamlFile
     from reconciler.source.mistakes import Mistake
     from reconciler.source.rest import Rest
-    from reconciler.source.validators import KindValidator
 
 MAX_ALL_DOCUMENTS = 200_000  # in all files that mention our group: 40 s, and 1.4 GB
 MAX_COPIES = 1_000  # of one content; git stores it once, so that a small repository may have many
@@ -40,13 +38,15 @@ MAX_COPIES = 1_000  # of one content; git stores it once, so that a small reposi
 @dataclass(frozen=True, slots=True)
 class Item:
     """One object of a file: what Fleet will hold of it, and its own problems. `written`: its
-    document, where that has fields of LLMKube."""
+    document, where that has fields of LLMKube; `names`: the fields of a document of another kind
+    that say its own."""
 
     ref: ObjectRef
     resource: Resource
     origin: Origin
     findings: tuple[Finding, ...]
     written: Mapping[str, Any] | None = None
+    names: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,11 @@ def problem_at(
 def _read(file: YamlFile) -> File:
     path, data = file.path, file.data
     reading = _reading(file)
-    is_meant = reading.unfit or any(problem.rule == "UnknownKind" for problem in reading.whole)
+    is_meant = (
+        reading.unfit
+        or reading.documents
+        or any(problem.rule == "UnknownKind" for problem in reading.whole)
+    )
     if GROUP_MARK not in data and not is_meant and not is_wide_and_ours(data):
         return File(path, (), (), (), 0, 0, reading.kin)  # not ours, though it may have been
     count = len(reading.documents) + len(reading.unfit) + len(reading.whole)
@@ -192,10 +196,18 @@ def _read(file: YamlFile) -> File:
     located: tuple[FieldPlaces, ...] = ()
     theirs: list[LlmkubeDocument] = []
     for document in reading.documents:
+        if document.kind in DERIVED:
+            origin = Origin(path, lines[document.index], document.index)
+            derived = derived_of(document)
+            items += _derived_items(derived, origin)
+            if derived.mistakes:
+                located = located or places.locate(text)
+                refused.append(_refuse_derived(document, derived, origin, located[document.index]))
+            continue
         if document.kind in READ:
             theirs.append(_theirs(path, document, lines[document.index]))
             continue
-        made, remarks = _make(document)
+        made, remarks = made_of(document)
         origin = Origin(path, lines[document.index], document.index)
         if isinstance(made, Resource):
             notes = [Finding(rule, made.ref, field, text) for rule, field, text in remarks or ()]
@@ -228,6 +240,26 @@ def _theirs(path: str, document: Document, line: int) -> LlmkubeDocument:
     return LlmkubeDocument(kind, origin, content, mistakes, made.remarks if made else ())
 
 
+def _derived_items(derived: Derived, origin: Origin) -> Iterator[Item]:
+    """What is to be said of the document goes with the last of its objects, the service."""
+    for index, (thing, names) in enumerate(derived.objects, 1):
+        is_last = index == len(derived.objects)
+        notes = [Finding(r, thing.ref, f, text) for r, f, text in derived.remarks if is_last]
+        yield Item(thing.ref, thing, origin, (*notes, *check_one(thing)), names=names)
+
+
+def _refuse_derived(
+    document: Document, derived: Derived, origin: Origin, located: FieldPlaces
+) -> RefusedDocument:
+    """Known by the service that it would be: what runs of that stays as it is."""
+    own = ref_of({**document.content, "kind": "InferenceService"})
+    problems = tuple(
+        problem_at(origin.path, located.find(m.field), m.rule, m.field, m.message, own)
+        for m in derived.mistakes
+    )
+    return RefusedDocument(origin, own, document.content, problems, is_newer=False)
+
+
 def _unfit(path: str, reading: Reading, lines: tuple[int, ...]) -> Iterator[RefusedDocument]:
     for unfit in reading.unfit:
         origin = Origin(path, lines[unfit.index], unfit.index)
@@ -249,48 +281,3 @@ def _refuse(
     is_newer = ref is not None and all(mistake.is_newer for mistake in mistakes)
     rest = rest_of(validator(document.kind), document.kind, document.content)
     return RefusedDocument(origin, ref, document.content, problems, is_newer, rest)
-
-
-def _make(document: Document) -> tuple[Resource | tuple[Mistake, ...], tuple[Remark, ...] | None]:
-    """The object that a document declares, or the document's mistakes; and what there is to say of
-    fields that are LLMKube's, None where it has none."""
-    check, content = validator(document.kind), document.content
-    if not check.is_valid(content):
-        from reconciler.source.mistakes import explain
-
-        return explain(check, content), ()
-    ours = translated(document.kind, content)
-    if ours is None:
-        return _object(document.kind, content), None
-    if mistakes := tuple(_wrong(check, ours)):
-        return mistakes, ()
-    return _object(document.kind, ours.content), ours.remarks
-
-
-def _wrong(check: KindValidator, ours: Translated) -> Iterator[Mistake]:
-    """What cannot be said in our fields, under the field that says it."""
-    from reconciler.source.mistakes import Mistake, explain
-
-    for remark in ours.remarks:
-        if RULES[remark.rule].severity is Severity.ERROR:
-            yield Mistake(*remark)
-    for mistake in () if check.is_valid(ours.content) else explain(check, ours.content):
-        field = next((own for own in ours.written if is_within(mistake.field, own)), None)
-        yield mistake._replace(field=ours.written[field]) if field else mistake
-
-
-def _object(kind: str, content: Mapping[str, Any]) -> Resource | tuple[Mistake, ...]:
-    from pydantic import ValidationError
-
-    try:
-        return KINDS[kind].model_validate(content)
-    # the schema is stricter, so only what it cannot express gets here
-    except ValidationError as error:
-        return tuple(_mistakes(error))
-
-
-def _mistakes(error: Any) -> Iterator[Mistake]:  # noqa: ANN401  # pydantic is imported late
-    from reconciler.source.mistakes import Mistake
-
-    for detail in error.errors(include_url=False, include_context=False, include_input=False):
-        yield Mistake("Schema", field_path(detail["loc"]), detail["msg"])

@@ -27,6 +27,13 @@ def is_kin(content: Mapping[Any, Any]) -> bool:
     return _group(content) in _BY_GROUP
 
 
+def is_read(content: Mapping[Any, Any]) -> bool:
+    """Whether it is of a kind, and of a version, that is read all the same."""
+    kind, version = content.get("kind"), content.get("apiVersion")
+    read = _BY_GROUP[_group(content)].read
+    return isinstance(kind, str) and kind in read and str(version).endswith("/v1alpha1")
+
+
 def not_read(content: Mapping[Any, Any]) -> str:
     """What to say of a document of kin."""
     kind, group = content.get("kind"), _group(content)

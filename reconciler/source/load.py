@@ -54,7 +54,8 @@ class Loaded:
     in the repository, by the Model's ref. `files` are the paths that contain our documents, with
     the objects in them: once this revision is applied, the next one may not lose them silently.
     `standing` is the fleet of everything that is valid, whatever else is not; `refused` are the
-    documents that are not objects, `twice` the objects that are declared again.
+    documents that are not objects, `twice` the objects that are declared again; `names` are the
+    fields of other projects' documents that say those of the objects made of them.
     """
 
     fleet: Fleet | None
@@ -66,6 +67,7 @@ class Loaded:
     standing: Fleet
     refused: tuple[RefusedDocument, ...]
     twice: tuple[Item, ...]
+    names: Mapping[ObjectRef, Mapping[str, str]]
     _located: Located
 
     def problem(self, finding: Finding) -> Problem:
@@ -91,7 +93,9 @@ class Loaded:
         return theirs_of(self.written_of(ref), field) or field if field else field
 
     def written_of(self, ref: ObjectRef) -> Mapping[str, str]:
-        """The fields of ours that an object's document says by names of LLMKube."""
+        """The fields of ours that an object's document says by names of another project."""
+        if ref in self.names:
+            return self.names[ref]
         content = self.standing.written.get(ref)
         ours = translated(ref.kind, content) if content else None
         return ours.written if ours else {}
@@ -213,6 +217,7 @@ def _load(
         standing=standing,
         refused=read.refused,
         twice=read.twice,
+        names=MappingProxyType(read.names()),
         _located=located,
     )
     problems = (

@@ -14,9 +14,11 @@ from reconciler import __version__
 from reconciler.api.kinds import KINDS
 from reconciler.api.meta import API_VERSION, DEFAULT_NAMESPACE, GROUP, ObjectRef
 from reconciler.api.problem import RULES, Problem
-from reconciler.foreign_kinds import READ
+from reconciler.flexinfer.translate import unmade
+from reconciler.foreign_kinds import IN_OUR_GROUP
 from reconciler.source import places
-from reconciler.source.kin import foreign_kind, is_kin, not_read, renamed_kind
+from reconciler.source.backends import formats
+from reconciler.source.kin import foreign_kind, is_kin, is_read, not_read, renamed_kind
 from reconciler.source.mark import has_nearly_our_group, is_meant_as_ours
 from reconciler.source.places import FieldPlaces, Place, field_path
 from reconciler.source.suggest import closest, did_you_mean
@@ -82,7 +84,15 @@ def select(path: str, text: str, loaded: list[Any]) -> Reading:
                 continue
             lists = list(_lists_of_ours(content))
             if isinstance(content, dict) and is_kin(content):
-                kin += at.placed(index, [("NotRead", "kind", not_read(content))], None)
+                unread, mistakes = _of_kin(content, has_tags=has_tags)
+                kin += at.placed(index, unread, None)
+                if mistakes:
+                    placed = tuple(at.placed(index, mistakes, None))
+                    unfit.append(Unfit(index, content, placed, is_newer=False))
+                    continue
+                if not unread:
+                    documents.append(Document(index, content["kind"], content))
+                    continue
             problems += at.placed(index, lists, None)
             others += content is not None and not lists
             continue
@@ -100,6 +110,20 @@ def select(path: str, text: str, loaded: list[Any]) -> Reading:
     return Reading(tuple(documents), others, tuple(problems), tuple(unfit), tuple(kin))
 
 
+def _of_kin(
+    content: dict[Any, Any], *, has_tags: bool
+) -> tuple[list[tuple[str, str, str]], list[tuple[str, str, str]]]:
+    """Why a document of kin is not read, and what no schema can judge in it; both empty: it is
+    read."""
+    if not is_read(content):
+        return [("NotRead", "kind", not_read(content))], []
+    if has_tags or not _is_json(content):
+        odd = _odd_values(content, ())
+        return [], [(rule, field_path(parts), text) for rule, parts, text in odd]
+    why = unmade(content, formats())
+    return [why] if why else [], []
+
+
 def ref_of(content: dict[Any, Any]) -> ObjectRef | None:
     """The identity of a document that is not a valid object, if it has one; a misspelt kind is read
     as the nearest one."""
@@ -108,7 +132,7 @@ def ref_of(content: dict[Any, Any]) -> ObjectRef | None:
         return None
     if not isinstance(kind, str):
         return None
-    kind = kind if kind in KINDS or kind in READ else closest(kind, KINDS) or kind
+    kind = kind if kind in KINDS or kind in IN_OUR_GROUP else closest(kind, KINDS) or kind
     namespace = metadata.get("namespace", DEFAULT_NAMESPACE)
     namespaced = kind not in KINDS or KINDS[kind].namespaced
     return ObjectRef(kind, str(namespace) if namespaced else "", metadata["name"])
@@ -192,7 +216,7 @@ def _unfit(content: dict[Any, Any], *, has_tags: bool) -> Iterator[tuple[str, st
         yield "UnknownKind", "apiVersion", _no_version(content["apiVersion"])
     if "kind" not in content:
         yield "UnknownKind", "", f"kind is missing; write one of {', '.join(KINDS)}"
-    elif not isinstance(kind, str) or (kind not in KINDS and kind not in READ):
+    elif not isinstance(kind, str) or (kind not in KINDS and kind not in IN_OUR_GROUP):
         hint = did_you_mean(kind, KINDS) or f"; write one of {', '.join(KINDS)}"
         hint = renamed_kind(kind) or hint
         yield "UnknownKind", "kind", f"no such kind{hint}"

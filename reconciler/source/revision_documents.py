@@ -73,6 +73,10 @@ class RevisionDocuments:
         """Documents that name fields otherwise than we do, as they are written."""
         return {item.ref: item.written for item in self._items() if item.written is not None}
 
+    def names(self) -> dict[ObjectRef, Mapping[str, str]]:
+        """The fields of other projects' documents that say those of objects made of them."""
+        return {item.ref: item.names for item in self._items() if item.names is not None}
+
     def counts(self) -> Counts:
         return Counts(
             sum(bool(file.count or file.others) for file in self.files),

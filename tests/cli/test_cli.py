@@ -456,6 +456,7 @@ def test_an_invalid_fleet_exits_1_with_every_error(
         ("ModelRouter.spec.policy", ["  spec.policy.auth: LLMKube's", "without effect here: a"]),
         ("ModelPool.spec.members[].inferenceServiceRef.name", ["ModelPool.spec.members: LLM"]),
         ("ModelRouter.spec.rules.match.dataClassification", ["ModelRouter.spec.rules: LLMKube"]),
+        ("ModelDeployment.spec.vllm.maxModelLen", ["FlexInfer's name", "same as spec.contextSize"]),
         ("ModelRouter.metadata.name", ["ModelRouter.metadata.name: name"]),
     ],
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.api.meta import API_VERSION
 from reconciler.cli import main
 from tests.support.fleets import document, load_folder, model, node, service, write_fleet
 from tests.support.repos import Repo, git_env
@@ -63,6 +64,21 @@ def test_a_suspended_service_stops_by_the_plan_that_follows_and_resumes_as_it_wa
     assert f"written, not applied: run `reconcile apply -C {desk.root}`" in err
     assert "suspended already" in desk.type("suspend", "chat")[2]
     assert desk.type("resume", "chat")[0] == 0
+    assert desk.files() == before
+
+
+@pytest.mark.parametrize("command", ["suspend", "rm"])
+def test_no_command_writes_into_a_document_of_another_project(command: str, desk: Desk) -> None:
+    """It is two objects, and its fields are not ours."""
+    text = document("ModelDeployment", "tiny", {"backend": "llamacpp", "model": "hf://a/b/c.gguf"})
+    theirs = text.replace(API_VERSION, "ai.flexinfer/v1alpha1")
+    (desk.root / "theirs.yaml").write_text(f"{theirs}---\n{service('more', 'phi')}")
+    before = desk.files()
+
+    code, _, err = desk.type(command, "tiny")
+
+    assert code == 64, err
+    assert "edit the file by hand" in err
     assert desk.files() == before
 
 

@@ -191,7 +191,7 @@ def test_json_and_endings_in_capitals_are_read(make: Make, tmp_path: Path) -> No
 def test_a_document_of_kin_is_named_with_what_to_write_instead(
     make: Make, group: str, tmp_path: Path
 ) -> None:
-    text = f"apiVersion: {group}/v1alpha1\nkind: ModelDeployment\nmetadata: {{name: qwen}}\n"
+    text = f"apiVersion: {group}/v1alpha2\nkind: Model\nmetadata: {{name: qwen}}\n"
 
     loaded = read(make(tmp_path, FLEET | {"a.yaml": text, "b.yaml": f"{model('b')}---\n{text}"}))
 
@@ -202,7 +202,8 @@ def test_a_document_of_kin_is_named_with_what_to_write_instead(
     (said,) = {p.message for p in loaded.problems}
     assert "`reconcile deploy qwen --source SOURCE`" in said
     assert loaded.fleet is not None
-    under_ours = read(folder(tmp_path / "ours", {"a.yaml": text.replace(group, GROUP)}))
+    ours = text.replace(f"{group}/v1alpha2", API_VERSION).replace("Model", "ModelDeployment")
+    under_ours = read(folder(tmp_path / "ours", {"a.yaml": ours}))
     assert "write a Model and an InferenceService" in under_ours.problems[0].message
 
 
