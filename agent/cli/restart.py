@@ -101,7 +101,9 @@ def _say(
             why = f"{there.reason}: {there.message}".rstrip(": ") if there else "not started"
             text = f"not ready ({why}); see `fleet-agent status`"
         elif there is None:
-            text = "may run again: `reconcile --local`, `--watch` or an agent starts it"
+            text = (
+                "may run again: `reconcile apply --local`, `reconcile watch` or an agent starts it"
+            )
         else:
             text = f"ready at {there.endpoint}"
         tell(f"{ref.label}: {printable(text)}")

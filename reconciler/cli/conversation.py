@@ -6,6 +6,7 @@ import argparse
 import base64
 import json
 import math
+import re
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,12 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from reconciler.api.errors import UsageError, error_text
+from reconciler.api.errors import ReconcilerError, UsageError, error_text
 from reconciler.cli.answers import ServiceClient
-from reconciler.console.edge import Exit, tell
+from reconciler.console.edge import Exit, tell, width_of
 from reconciler.core.observation import Instance
 from reconciler.report.status import speaks
 from reconciler.report.terminal import printable
+from reconciler.report.word_wrap import WordWrap
 from reconciler.runtimes.runtime import CHAT, COMPLETIONS, EMBEDDINGS, RERANK
 from reconciler.runtimes.streamed import piece
 
@@ -30,6 +32,8 @@ _PICTURES = {
 }
 _MOST_PICTURE = 20 << 20
 _RESET = "/reset"
+_COMMANDS = "/reset begins anew; Ctrl-C stops an answer, Ctrl-D ends the conversation"
+_LIKE_A_COMMAND = re.compile(r"/[a-z]+")
 
 Message = dict[str, Any]  # of OpenAI's API
 
@@ -133,9 +137,10 @@ def _engines_own_rate(event: dict[str, Any]) -> float | None:
 
 
 def _print(asking: _Asking) -> int:
+    wrap = WordWrap(width_of(sys.stdout))
     for text in asking.answer():
-        print(_shown(text), end="", flush=True)
-    print()
+        print(wrap.feed(_shown(text)), end="", flush=True)
+    print(wrap.end())
     _tell_speed(asking)
     return Exit.OK
 
@@ -159,21 +164,34 @@ def _talk(args: argparse.Namespace, asking: _Asking, picture: str | None) -> int
         raise UsageError("-o json answers one question: give it, or - for stdin")
     if sys.stdin.isatty():
         import readline  # noqa: F401 - gives input() a history and its keys
+
+        tell(_COMMANDS)
     beginning = [*asking.messages]
     while True:
         try:
             text = input("> " if sys.stdin.isatty() else "")
         except EOFError:
+            if sys.stdin.isatty():
+                print()
             return Exit.OK
         if text.strip() == _RESET:
             asking.messages = [*beginning]
+        elif _LIKE_A_COMMAND.fullmatch(text.strip()):
+            tell(_COMMANDS)
         elif text.strip():
+            before = [*asking.messages]
             asking.say(text, picture)
-            picture = None
             try:
                 _print(asking)
             except KeyboardInterrupt:
                 print()
+            except ReconcilerError as error:  # it may be back for the next question
+                if not sys.stdin.isatty():
+                    raise
+                asking.messages = before
+                tell(printable(str(error)))
+                continue
+            picture = None
 
 
 def _compare(

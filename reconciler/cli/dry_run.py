@@ -141,7 +141,7 @@ def _uncommitted(source: Source, planned: Desired) -> str:
     if planned.checkout is not files:
         return f"{differs}: not planned, as the commit is not followed"
     return (
-        f"{differs}: planned as on disk, as --watch applies it; --once and the loop apply the"
+        f"{differs}: planned as on disk, as `watch` applies it; `apply` and `follow` take the"
         " commit (--ref HEAD plans that)"
     )
 

@@ -111,7 +111,7 @@ def beside_the_commit(args: argparse.Namespace) -> Iterator[str]:
     if checkout is None or checkout.commit is None or not isinstance(source, WorktreeSource):
         return
     if what := differing(checkout):
-        yield f"{what}: not applied, the commit is (`--watch` follows files)"
+        yield f"{what}: not applied, the commit is (`reconcile watch` follows files)"
     if source.is_detached:
         yield (
             f"HEAD is detached: commit {checkout.commit[:7]} is applied, and no branch is followed"

@@ -63,12 +63,12 @@ def run(args: argparse.Namespace) -> int:
     """Exit codes: 0 current, 1 invalid, 2 changes (--dry-run), 3 blocked or not ready."""
     check_output(args, *(PLAN_FORMATS if args.dry_run else TEXT_OR_JSON))
     if args.base and not args.dry_run:
-        raise UsageError("--from goes with --dry-run")
+        raise UsageError("--from goes with `reconcile plan`")
     if args.cluster and (args.watch or args.local is not None):
         option = "--watch" if args.watch else "--local"
         raise UsageError(f"{option} is about this machine alone: leave --cluster out")
     if args.listen is not None and args.once:
-        raise UsageError("--listen goes with a loop: leave --once out")
+        raise UsageError("--listen goes with `reconcile watch` and `follow`: they stay")
     interval_s = _seconds(args.interval, "--interval")
     timeout_s = _seconds(args.timeout, "--timeout")
     if args.dry_run:

@@ -60,7 +60,7 @@ def serve(args: argparse.Namespace, service: ServeOptions) -> int:
     """Run until the pass is done, or until a signal."""
     source = open_fleet(args, working_tree=args.watch)
     if args.watch and not isinstance(source, DirectorySource | WorktreeSource):
-        raise UsageError("--watch follows the files of a folder: -C must be one, without --ref")
+        raise UsageError("watch follows the files of a folder: -C must be one, without --ref")
     from agent.node.node import owned
 
     screen, wake = Screen(), Wake()

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from reconciler.api.quantity import show_bytes
 from reconciler.page import values
-from reconciler.report.terminal import printable
+from reconciler.report.terminal import printable, short_revision
 
 
 def page(
@@ -99,7 +99,7 @@ def _environment() -> Environment:
         "plain": lambda text: "\n".join(map(printable, str(text).split("\n"))),
         "value": lambda value: json.dumps(value, ensure_ascii=False),
         "shell": shlex.join,
-        "short": lambda revision: str(revision)[:7],
+        "short": short_revision,
     }
     environment.globals |= {
         "node_cards": _node_cards,

@@ -763,7 +763,7 @@ def test_watch_follows_folders_only(
     code, _, err = run(capsys, "--watch", "-C", bare)
 
     assert code == 64
-    assert "--watch follows the files of a folder" in err
+    assert "watch follows the files of a folder" in err
 
 
 def test_a_plan_against_a_revision_never_removes_what_a_node_would_hold(

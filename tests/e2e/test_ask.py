@@ -29,7 +29,7 @@ def test_a_service_is_asked_by_what_it_speaks(tmp_path: Path) -> None:
         told = machine.reconcile("ask", "tiny", "Hello", "--max-tokens=3", "-o", "json", *here)
         talked = machine.reconcile(
             *("ask", "chat", "--max-tokens=2", *here),
-            prefix=("sh", "-c", 'printf "One\\n/reset\\nTwo\\n" | "$@"', "sh"),
+            prefix=("sh", "-c", 'printf "One\\n/reset\\n/help\\nTwo\\n" | "$@"', "sh"),
         )
         near = machine.reconcile("ask", "vectors", "a cat", "a cat", "a\x1bdog", *here)
         ranked = machine.reconcile("ask", "sorter", "a cat", "a dog", "a cat", *here)
@@ -44,6 +44,7 @@ def test_a_service_is_asked_by_what_it_speaks(tmp_path: Path) -> None:
     assert answers(plain) == 1
     assert told.json().keys() >= {"service", "model", "text", "tokensPerSecond"}
     assert (talked.code, answers(talked)) == (0, 2)
+    assert "/reset begins anew; Ctrl-C stops an answer" in talked.err
     assert near.code == 0, near.err
     assert near.out.splitlines()[1].split()[1:3] == ["dimensions", "1.000"]
     assert "a\\x1bdog" in near.out

@@ -204,8 +204,8 @@ def test_a_services_page_has_its_settings_and_its_memory_by_part() -> None:
     text = page("service", shown, service=service, explained=EXPLAINED, ask_box=None)
 
     assert "Memory 3.0 GiB weights 2.0 GiB context 1.0 GiB" in Tags(text).text
-    assert "--ctx-size spec.contextSize 4096" in Tags(text).text
-    assert f"--alias the Model {HOSTILE}" in Tags(text).text
+    assert "--ctx-size 4096 spec.contextSize" in Tags(text).text
+    assert f"--alias {HOSTILE} the Model" in Tags(text).text
     assert [part.bar.width for part in memory_parts(EXPLAINED["memory"])] == [666.7, 333.3]
     bare = page("service", shown, service=service, explained=None, ask_box=None)
     assert "Settings" not in Tags(bare).text
@@ -223,6 +223,19 @@ def test_a_service_that_was_scaled_to_zero_is_well_and_is_not_to_be_asked() -> N
     assert "no pod runs" in Tags(text).text
     assert "Ask it" not in text
     assert troubles(shown.status, shown.plan) == ()
+
+
+@pytest.mark.parametrize(
+    ("revision", "shown"),
+    [("a" * 40, "revision aaaaaaa"), ("a" * 40 + "+1f3c", "revision aaaaaaa+1f3c")],
+)
+def test_what_was_not_committed_shows_in_the_revision(revision: str, shown: str) -> None:
+    fleet = {**status(), "revision": revision}
+    planned = {**plan(), "revision": revision}
+
+    for name in ("fleet", "plan"):
+        text = Tags(page(name, Documents("mac", fleet, planned))).text
+        assert f"{shown} " in text.replace(":", " ")
 
 
 def test_three_hundred_nodes_and_three_thousand_services_are_a_page_in_time() -> None:

@@ -79,7 +79,7 @@ ROWS = (
         counts="1 replace",
         words=(
             "a.yaml differs from ",
-            "planned as on disk, as --watch applies it",
+            "planned as on disk, as `watch` applies it",
             "not applied, the commit is",
         ),
         differs="a dry run plans files, and a pass applies the commit",
