@@ -37,7 +37,7 @@ EXAMPLES = {
     "fleet-agent store verify": "read every byte of it",
     "fleet-agent store import mini.gguf --source hf://org/mini/mini.gguf": "a copy from elsewhere",
     "fleet-agent store push 1f3a oci://registry.example/mini:1": "for other machines to fetch",
-    "fleet-agent store rm mini.gguf": "remove one that nothing here needs",
+    "fleet-agent store rm mini.gguf": "one that nothing here needs",
     "fleet-agent store gc --dry-run": "what is needed no more",
 }
 

@@ -290,8 +290,8 @@ def list_tree(
     output = objects.git("ls-tree", "-r", "-z", *sizes, "--full-tree", "--end-of-options", tree)
     if output.code != 0 and root and objects.resolve(f"{revision}^{{commit}}"):
         raise NoSuchFolder(
-            f"{root}: no such folder in commit {revision[:12]}; commit it, or use `reconcile watch`,"
-            " which follows the files as they are",
+            f"{root}: no such folder in commit {revision[:12]}; commit it, or use `reconcile"
+            " watch`, which follows the files as they are",
             revision,
         )
     if output.code != 0:
