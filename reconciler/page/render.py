@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import json
 import shlex
+from collections.abc import Callable
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
@@ -92,7 +93,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,  # else the files are looked at for each row
     )
-    environment.filters |= {
+    filters: dict[str, Callable[..., object]] = {
         "bytes": lambda count: "?" if count is None else show_bytes(count),
         "label": values.label,
         "link": values.service_link,
@@ -101,6 +102,7 @@ def _environment() -> Environment:
         "shell": shlex.join,
         "short": short_revision,
     }
+    environment.filters |= filters
     environment.globals |= {
         "node_cards": _node_cards,
         "service_rows": _Rows().of,
