@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from reconciler.console.command import TEXT_OR_JSON, CommandRow, other_names
+from reconciler.console.command import OF_OTHER_PROGRAMS, TEXT_OR_JSON, CommandRow, other_names
 
 COMMANDS: Mapping[str, CommandRow] = MappingProxyType(
     {
@@ -70,9 +70,12 @@ _OF_RECONCILE = (
 def foreign_names() -> Mapping[str, str]:
     """What other tools, and the other program, call it -> what does that here."""
     return {
+        **OF_OTHER_PROGRAMS,
         **other_names(COMMANDS),
         **{word: f"fleet-agent store {word}" for word in _OF_A_STORE},
         **dict.fromkeys(("plan", "diff"), "reconcile plan --local"),
         "apply": "reconcile apply --local",
+        **dict.fromkeys(("chat", "query", "prompt"), "reconcile ask"),
+        **{word: f"fleet-agent --{word}" for word in ("version", "help")},
         **{word: f"reconcile {word}" for word in _OF_RECONCILE},
     }

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from reconciler.cli.answers import ServiceClient
     from reconciler.cli.inspection import Inspection
     from reconciler.core.observation import Instance
+    from reconciler.fleet.fleet import Fleet
     from reconciler.kube.client.api import ApiServer
     from reconciler.report.status import Status
 
@@ -68,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
             return Exit.BLOCKED
         must_be_named_by(desired.fleet, args)
         from_here = Reach(at.node or local.this_node(args, source), _clusters(at))
-        instance = _ready(args, at, from_here)
+        instance = _ready(args, at, desired.fleet, from_here)
         if instance is None:
             return Exit.BLOCKED
         client = _client(args, instance, from_here)
@@ -115,7 +116,9 @@ def _client(args: argparse.Namespace, instance: Instance, from_here: Reach) -> S
     return ServiceClient(endpoint, post, key)
 
 
-def _ready(args: argparse.Namespace, at: Inspection, from_here: Reach) -> Instance | None:
+def _ready(
+    args: argparse.Namespace, at: Inspection, fleet: Fleet, from_here: Reach
+) -> Instance | None:
     """None, with a line that says why: it is not ready."""
     from reconciler.cli import local
     from reconciler.cli.observed_status import observe_status
@@ -124,7 +127,7 @@ def _ready(args: argparse.Namespace, at: Inspection, from_here: Reach) -> Instan
     shown = ""
     while True:
         status = local.as_reported_here(args, observe_status(at))
-        instances = _named(args.name, status)
+        instances = _named(args.name, status, fleet)
         if ready := next((i for i in instances if i.ready and from_here.has(i)), None):
             return ready
         why = _why_not(args.name, instances, status)
@@ -136,7 +139,7 @@ def _ready(args: argparse.Namespace, at: Inspection, from_here: Reach) -> Instan
         time.sleep(_LOOK_AGAIN_S)
 
 
-def _named(name: str, status: Status) -> list[Instance]:
+def _named(name: str, status: Status, fleet: Fleet) -> list[Instance]:
     """The instances of a service, or those that serve a model of that name. Raises UsageError."""
     from reconciler.api.meta import service_ref
     from reconciler.source.suggest import did_you_mean
@@ -145,6 +148,8 @@ def _named(name: str, status: Status) -> list[Instance]:
         return status.of(ref)
     if serving := [i for i in status.observed.instances if name in i.models]:
         return serving
+    if service_ref(name) in fleet.objects:
+        raise UsageError(f"{name}: is not for this machine: leave --local out")
     known = sorted(ref.label for ref in status.refs)
     raise UsageError(
         f"{name}: no such service, and none serves a model of that name"
@@ -163,10 +168,18 @@ def _why_not(name: str, instances: list[Instance], status: Status) -> str:
     for instance in instances:
         message = f": {instance.message}" if instance.message else ""
         return f"{instance.ref.label} is not ready: {instance.reason}{message}"
-    for declared in status.declared:
-        if declared.ref == service_ref(name):
-            return f"{declared.ref.label} does not run: {declared.message or declared.reason}"
-    return f"{name} does not run; `reconcile apply` starts what is declared"
+    for declared in status.meant(service_ref(name)):
+        if declared.target in status.silent:
+            away = status.observed.targets[declared.target]
+            return (
+                f"{declared.ref.label}: whether it runs is not known, {declared.target} gives no"
+                f" answer: {away.message}"
+            )
+        if declared.reason == "NotRunning" and not declared.message:
+            break
+        return f"{declared.ref.label} does not run: {declared.message or declared.reason}"
+    label = service_ref(name).label
+    return f"{label} does not run; `reconcile plan` says why, and `apply` starts what is declared"
 
 
 def _stdin() -> str:

@@ -6,7 +6,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from reconciler.console.command import PLAN_FORMATS, TEXT_OR_JSON, CommandRow, other_names
+from reconciler.console.command import (
+    OF_OTHER_PROGRAMS,
+    PLAN_FORMATS,
+    TEXT_OR_JSON,
+    CommandRow,
+    other_names,
+)
 
 COMMANDS: Mapping[str, CommandRow] = MappingProxyType(
     {
@@ -146,7 +152,4 @@ def foreign_names() -> Mapping[str, str]:
     """What other tools call it -> what does that here."""
     agents = {word: f"fleet-agent {word}" for word in _OF_AN_AGENT}
     fetch = dict.fromkeys(("pull", "download"), "fleet-agent fetch")
-    models = {"models": "fleet-agent store list"}
-    # What was, and what is to be again, is in the repository.
-    git = {"history": "git log", "rollback": "git revert", "undo": "git revert"}
-    return {**other_names(COMMANDS), **agents, **fetch, **models, **git}
+    return {**OF_OTHER_PROGRAMS, **other_names(COMMANDS), **agents, **fetch}

@@ -28,6 +28,17 @@ class CommandRow(NamedTuple):
     logs: bool = True
 
 
+OF_OTHER_PROGRAMS = {
+    # What was, and what is to be again, is in the repository.
+    "history": "git log",
+    "rollback": "git revert",
+    "undo": "git revert",
+    **dict.fromkeys(("upgrade", "update"), "pip install --upgrade"),
+    "models": "fleet-agent store list",
+}
+"""What people type of either program -> what does that."""
+
+
 def other_names(commands: Mapping[str, CommandRow]) -> dict[str, str]:
     """What other tools call a command -> its name."""
     return {word: name for name, row in commands.items() for word in row.also_called}

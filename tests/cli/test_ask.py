@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from reconciler.api.meta import service_ref
@@ -10,6 +12,8 @@ from reconciler.cli.ask import Reach
 from reconciler.core.observation import Instance
 from reconciler.kube.client.api import ApiServer
 from reconciler.kube.client.credentials import ClusterCredentials, Grant
+from tests.support.fleets import document, model, service, write_fleet
+from tests.support.ports import own_port
 
 
 @pytest.mark.parametrize(
@@ -41,3 +45,36 @@ def test_without_words_only_the_name_is_needed(capsys: pytest.CaptureFixture[str
     main(["ask"])
 
     assert "required: NAME;" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ([], 3, "default/chat: whether it runs is not known, node/far gives no answer: "),
+        (["--local=here"], 64, "chat: is not for this machine: leave --local out"),
+        (["--local=far"], 3, "`reconcile plan` says why"),
+    ],
+    ids=["its node is away", "it is another node's", "it was never started"],
+)
+def test_what_gives_no_answer_is_said_with_what_to_do(
+    words: list[str],
+    code: int,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    memory = {"hardware": {"memory": "16Gi"}}
+    far = {"agent": {"url": f"http://127.0.0.1:{own_port()}"}, **memory}
+    files = {
+        "far.yaml": document("FleetNode", "far", far),
+        "here.yaml": document("FleetNode", "here", {"agent": {}, **memory}),
+        "model.yaml": model("tiny", source="https://models.test/tiny.gguf"),
+        "chat.yaml": service("chat", "tiny", placement={"nodes": ["far"]}),
+    }
+    write_fleet(tmp_path / "fleet", files)
+
+    assert main(["ask", "chat", "Hello", "-C", str(tmp_path / "fleet"), *words]) == code
+
+    assert said in capsys.readouterr().err

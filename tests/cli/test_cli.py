@@ -912,7 +912,11 @@ def test_a_machine_without_an_agent_says_of_itself_what_an_agent_can(
         (agent_main, "start", "did you mean `fleet-agent restart`?"),
         (agent_main, "statusx", "did you mean `fleet-agent status`?"),
         (agent_main, "ask", "did you mean `reconcile ask`?"),
-        (agent_main, "chat", "see `fleet-agent --help`"),
+        (agent_main, "query", "did you mean `reconcile ask`?"),
+        (agent_main, "undo", "did you mean `git revert`?"),
+        (agent_main, "version", "did you mean `fleet-agent --version`?"),
+        (agent_main, "upgrade", "did you mean `pip install --upgrade`?"),
+        (agent_main, "sing", "see `fleet-agent --help`"),
     ],
 )
 def test_a_word_of_another_tool_is_answered_with_what_does_that_here(
