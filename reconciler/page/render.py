@@ -12,7 +12,6 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
-from reconciler.api.quantity import show_bytes
 from reconciler.page import values
 from reconciler.report.terminal import printable, short_revision
 
@@ -94,7 +93,7 @@ def _environment() -> Environment:
         auto_reload=False,  # else the files are looked at for each row
     )
     filters: dict[str, Callable[..., object]] = {
-        "bytes": lambda count: "?" if count is None else show_bytes(count),
+        "bytes": values.bytes_text,
         "label": values.label,
         "link": values.service_link,
         "plain": lambda text: "\n".join(map(printable, str(text).split("\n"))),

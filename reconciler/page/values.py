@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from reconciler.api.quantity import show_bytes
 from reconciler.report.flag_origins import argument_groups
 from reconciler.report.status import MEANT
 
@@ -57,14 +58,15 @@ class BarPart:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """The memory of one pool. `after_bytes`: what our services take once the plan is applied, where
-    it changes that."""
+    """The memory of one pool, in words: most changes of it are too small to be seen, and then
+    nothing is made again. `after`: what our services take once the plan is applied, where it
+    changes that; `others`: empty where they take nothing."""
 
     name: str
-    used_bytes: int | None
-    budget_bytes: int | None
-    others_bytes: int
-    after_bytes: int | None
+    used: str
+    budget: str
+    others: str
+    after: str | None
     parts: tuple[BarPart, ...]
 
 
@@ -130,6 +132,10 @@ _PARTS = {
     "projectorBytes": "projector",
     "draftBytes": "guessing ahead",
 }
+
+
+def bytes_text(count: int | None) -> str:
+    return "?" if count is None else show_bytes(count)
 
 
 def label(ref: Document) -> str:
@@ -267,7 +273,14 @@ def _bar(pool: Document, after: int | None) -> Bar:
     whole = max(budget or 0, largest) + others
     parts = [("used", min(used or 0, largest)), ("planned", max(0, largest - (used or 0)))]
     parts += [("free", whole - others - largest), ("others", others)]
-    return Bar(pool["name"], used, budget, others, after, tuple(_parts(parts, whole)))
+    return Bar(
+        pool["name"],
+        bytes_text(used),
+        bytes_text(budget),
+        bytes_text(others) if others else "",
+        None if after is None else bytes_text(after),
+        tuple(_parts(parts, whole)),
+    )
 
 
 def _parts(parts: Iterable[tuple[str, int]], whole: int) -> Iterator[BarPart]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from reconciler.api.meta import ObjectRef
+from reconciler.api.meta import ObjectRef, service_ref
 from reconciler.api.nodestate import NodeState
 from reconciler.core.observation import Instance
 from reconciler.report.status import DeclaredService, Status
@@ -132,8 +132,7 @@ def _differing(before: _Shown | None, now: _Shown | None) -> set[ObjectRef]:
     if before is None or now is None or not _is_alike(before, now):
         return {service[0] for each in (before, now) if each for service in each.services}
     refs = {service[0] for service in _unequal(before.services, now.services)}
-    labels = {figures[0] for figures in _unequal(before.figures, now.figures)}
-    return refs | {s[0] for s in now.services if s[0].label in labels} if labels else refs
+    return refs | {service_ref(each[0]) for each in _unequal(before.figures, now.figures)}
 
 
 def _is_alike(before: _Shown, now: _Shown) -> bool:

@@ -14,7 +14,15 @@ from reconciler.api.meta import service_ref
 from reconciler.core.observation import Observation, ObservedPool, TargetState
 from reconciler.core.plan import Plan
 from reconciler.page.render import node_card, page, service_row
-from reconciler.page.values import AskBox, Documents, memory_parts, node_cards, service_of, troubles
+from reconciler.page.values import (
+    AskBox,
+    Documents,
+    bytes_text,
+    memory_parts,
+    node_cards,
+    service_of,
+    troubles,
+)
 from reconciler.report.plan_json import plan_json
 from reconciler.report.status import DeclaredService, Status
 from reconciler.report.status_json import status_json
@@ -163,7 +171,7 @@ def test_a_bar_is_the_whole_pool(after: int | None, parts: list[tuple[str, int]]
     (bar,) = card.bars
 
     assert [(s.kind, round(s.width)) for s in bar.parts] == parts
-    assert bar.after_bytes == after
+    assert bar.after == (None if after is None else bytes_text(after))
 
 
 @pytest.mark.parametrize("name", ["fleet", "plan", "service"])
@@ -223,6 +231,14 @@ def test_a_service_that_was_scaled_to_zero_is_well_and_is_not_to_be_asked() -> N
     assert "no pod runs" in Tags(text).text
     assert "Ask it" not in text
     assert troubles(shown.status, shown.plan) == ()
+
+
+def test_what_is_too_little_to_be_seen_makes_no_card_again() -> None:
+    first, more = status(), status()
+    (pool,) = more["nodes"][0]["pools"]
+    more["nodes"][0]["pools"] = [{**pool, "usedByOthersBytes": pool["usedByOthersBytes"] + 4096}]
+
+    assert [*node_cards(first, None)] == [*node_cards(more, None)]
 
 
 @pytest.mark.parametrize(
