@@ -42,3 +42,23 @@ def source_of(backend: Backend, model: str) -> str | None:
     if backend.format != "gguf" and _REPOSITORY.fullmatch(given):
         return f"hf://{given}"
     return None
+
+
+def cached_source(backend: Backend, model: str, source: object) -> str | None:
+    """The source of a Model that a ModelCache fetches: its own `source` is an address or a
+    repository of the Hub, or names repository and file apart. A file is the one that `model` names
+    there."""
+    if isinstance(source, dict):
+        parts = [source.get(name) for name in ("repository", "filename")]
+        address = "/".join(part for part in parts if isinstance(part, str) and part)
+    else:
+        address = source if isinstance(source, str) else ""
+    address = _HUB.sub("hf://", address)
+    if not address:
+        return None
+    if "://" not in address:
+        address = f"hf://{address}"
+    if backend.format == "gguf" and not address.endswith(".gguf"):
+        address = f"{address}/{model.rpartition('/')[2]}"
+    is_file = backend.format != "gguf" or address.endswith(".gguf")
+    return address if is_file and _SOURCE.match(address) and "/" in address[5:] else None

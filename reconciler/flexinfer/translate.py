@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from reconciler.api.meta import API_VERSION
-from reconciler.flexinfer.backends import Formats, backend_of, source_of
+from reconciler.flexinfer.backends import Formats, backend_of, cached_source, source_of
 from reconciler.flexinfer.deployments import FIELDS, IDLE
 from reconciler.foreign.remark import Remark
 from reconciler.foreign.rows import applied, tree_of
@@ -46,6 +46,34 @@ def unmade(content: Mapping[str, Any], formats: Formats) -> Remark | None:
         text = f"nothing is made of it: {model} says no place to fetch it from; write an address"
         return Remark("NotRead", "spec.model", f"{text} such as hf://ORG/REPO/FILE.gguf")
     return None
+
+
+def with_cache(
+    content: dict[Any, Any], beside: Iterable[object], formats: Formats
+) -> dict[Any, Any]:
+    """The document with the address of its model, where a ModelCache beside it says it."""
+    spec, metadata = content.get("spec"), content.get("metadata")
+    if not isinstance(spec, dict) or not isinstance(metadata, dict):
+        return content
+    name, model, cache = (spec.get(key) for key in ("backend", "model", "modelCacheRef"))
+    backend = backend_of(name, formats) if isinstance(name, str) else None
+    if backend is None or not isinstance(model, str) or source_of(backend, model) is not None:
+        return content
+    source = _cache_sources(beside).get((str(metadata.get("namespace", "")), str(cache)))
+    address = cached_source(backend, model, source) if source else None
+    return {**content, "spec": {**spec, "model": address}} if address else content
+
+
+def _cache_sources(contents: Iterable[object]) -> dict[tuple[str, str], object]:
+    """What the ModelCaches among these documents fetch, by namespace and name."""
+    sources: dict[tuple[str, str], object] = {}
+    for content in contents:
+        if isinstance(content, dict) and content.get("kind") == "ModelCache":
+            spec, metadata = content.get("spec"), content.get("metadata")
+            if isinstance(spec, dict) and isinstance(metadata, dict):
+                key = str(metadata.get("namespace", "")), str(metadata.get("name"))
+                sources[key] = spec.get("source")
+    return sources
 
 
 _INSTEAD = "an InferenceService with runtime custom runs any image"

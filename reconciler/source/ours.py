@@ -14,7 +14,7 @@ from reconciler import __version__
 from reconciler.api.kinds import KINDS
 from reconciler.api.meta import API_VERSION, DEFAULT_NAMESPACE, GROUP, ObjectRef
 from reconciler.api.problem import RULES, Problem
-from reconciler.flexinfer.translate import unmade
+from reconciler.flexinfer.translate import unmade, with_cache
 from reconciler.foreign_kinds import IN_OUR_GROUP
 from reconciler.source import places
 from reconciler.source.backends import formats
@@ -84,6 +84,8 @@ def select(path: str, text: str, loaded: list[Any]) -> Reading:
                 continue
             lists = list(_lists_of_ours(content))
             if isinstance(content, dict) and is_kin(content):
+                if is_read(content):
+                    content = with_cache(content, loaded, formats())
                 unread, mistakes = _of_kin(content, has_tags=has_tags)
                 kin += at.placed(index, unread, None)
                 if mistakes:

@@ -124,6 +124,33 @@ def test_what_nothing_can_be_made_of_is_a_warning_at_its_reason(
     assert says in message
 
 
+@pytest.mark.parametrize(
+    ("spec", "source", "expected"),
+    [
+        ({}, "HF://org/tiny", SOURCE),
+        ({"model": "/models/tiny.gguf"}, "org/tiny", SOURCE),
+        ({}, {"type": "huggingface", "repository": "org/tiny", "filename": "tiny.gguf"}, SOURCE),
+        ({}, "hf://org/tiny/other.gguf", "hf://org/tiny/other.gguf"),
+        ({"backend": "vllm", "model": "tiny"}, "huggingface://org/tiny", "hf://org/tiny"),
+        ({"model": "tiny"}, "org/tiny", None),
+        ({}, 7, None),
+        ({}, "", None),
+    ],
+)
+def test_a_model_is_what_a_cache_beside_it_fetches(
+    spec: dict[str, Any], source: object, expected: str | None
+) -> None:
+    cache = document("ModelCache", "weights", {"source": source})
+    both = deployment(**{"model": "tiny.gguf", "modelCacheRef": "weights", **spec})
+
+    revision = loaded(f"{both}---\n{cache.replace(API_VERSION, 'ai.flexinfer/v1alpha1')}")
+
+    assert revision.fleet
+    found = revision.fleet.get(Model, ObjectRef("Model", "default", "tiny"))
+    assert (found and found.spec.source) == expected
+    assert ("spec.model" in notes(revision)) == (expected is None)
+
+
 def test_what_it_does_otherwise_is_said_at_its_line() -> None:
     group = {"gpuGroupRef": "slot", "priority": 50, "vramEstimateMB": 16000, "minReplicas": 1}
 
