@@ -107,7 +107,7 @@ class EditedFleet:
         origins = self.loaded.origins
         files: dict[str, bytes | None] = {}
         for ref in sorted(refs, key=lambda ref: origins[ref].document, reverse=True):
-            if ref in self.loaded.names:  # its document is not ours, and is several objects
+            if self.loaded.is_derived(ref):
                 raise self._by_hand(ref)
             path = origins[ref].path
             data = files.get(path, self.files[path])

@@ -34,16 +34,16 @@ def theirs_of(written: Mapping[str, str], field: str, flag: str = "") -> str | N
 
 def applied(tree: Tree, content: Mapping[str, Any], whose: str) -> Translated | None:
     """The document in our fields; None: it has none that are rows. `whose` names their project."""
-    rows = list(_written(tree, content))
+    rows: list[tuple[ForeignField, Any]] = []
+    left = _split(tree, content, rows)
     if not rows:
         return None
-    left = _without(tree, content)
     remarks: list[Remark] = []
     written: dict[str, str] = {}
     for row, value in rows:
         if row.native is None:
             remarks += _answer(row, value, whose)
-        elif any(_get(content, path) is not None for path in row.behind):
+        elif row.behind and any(_get(content, path) is not None for path in row.behind):
             continue  # what it would say is said by that field
         else:
             for path, own in row.native(value).items():
@@ -56,22 +56,10 @@ def answers(
 ) -> Iterator[Remark]:
     """What to say of the fields of a document by rows that have no field of ours. `whose` names
     their project."""
-    for row, value in _written(tree_of(rows), content):
+    written: list[tuple[ForeignField, Any]] = []
+    _split(tree_of(rows), content, written)
+    for row, value in written:
         yield from _answer(row, value, whose)
-
-
-def _written(tree: Tree, content: object) -> Iterator[tuple[ForeignField, Any]]:
-    """The rows of the fields that a document has, with their values."""
-    if not isinstance(content, dict):  # of JSON and YAML: asking for a Mapping takes three times
-        return
-    for name, value in content.items():
-        below = tree.get(name)
-        if below is None:
-            continue
-        if type(below) is ForeignField:
-            yield below, value
-        else:
-            yield from _written(below, value)
 
 
 def _answer(row: ForeignField, value: object, whose: str) -> Iterator[Remark]:
@@ -134,7 +122,7 @@ def _parts(path: str) -> tuple[str, ...]:
 def _get(content: Mapping[str, Any], path: str) -> Any:  # noqa: ANN401  # JSON
     node: Any = content
     for name in _parts(path):
-        if not isinstance(node, dict) or name not in node:
+        if type(node) is not dict or name not in node:
             return None
         node = node[name]
     return node
@@ -149,19 +137,22 @@ def _set(content: dict[str, Any], path: str, value: object) -> None:
     content[last] = value
 
 
-def _without(tree: Tree, content: Mapping[str, Any]) -> dict[str, Any]:
-    """A document without the fields of rows, and without what contains nothing more then."""
+def _split(
+    tree: Tree, content: Mapping[str, Any], rows: list[tuple[ForeignField, Any]]
+) -> dict[str, Any]:
+    """A document without the fields of rows, and without what contains nothing more then; `rows` is
+    given those that it has, with their values."""
     left: dict[str, Any] = {}
     for name, value in content.items():
         below = tree.get(name)
         if below is None:
             left[name] = value
         elif type(below) is ForeignField:
-            continue
+            rows.append((below, value))
         elif not isinstance(value, dict):
             left[name] = value
         else:
-            inner = _without(below, value)
+            inner = _split(below, value, rows)
             if inner or not value or name == "spec":
                 left[name] = inner
     return left

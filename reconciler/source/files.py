@@ -38,8 +38,8 @@ MAX_COPIES = 1_000  # of one content; git stores it once, so that a small reposi
 @dataclass(frozen=True, slots=True)
 class Item:
     """One object of a file: what Fleet will hold of it, and its own problems. `written`: its
-    document, where that has fields of LLMKube; `names`: the fields of a document of another kind
-    that say its own."""
+    document, where that has fields of LLMKube; `names`: the fields of other projects that say its
+    own."""
 
     ref: ObjectRef
     resource: Resource
@@ -207,12 +207,12 @@ def _read(file: YamlFile) -> File:
         if document.kind in READ:
             theirs.append(_theirs(path, document, lines[document.index]))
             continue
-        made, remarks = made_of(document)
+        made, remarks, names = made_of(document)
         origin = Origin(path, lines[document.index], document.index)
         if isinstance(made, Resource):
             notes = [Finding(rule, made.ref, field, text) for rule, field, text in remarks or ()]
             written = document.content if remarks is not None else None
-            items.append(Item(made.ref, made, origin, (*notes, *check_one(made)), written))
+            items.append(Item(made.ref, made, origin, (*notes, *check_one(made)), written, names))
             continue
         located = located or places.locate(text)
         refused.append(_refuse(document, made, origin, located[document.index]))

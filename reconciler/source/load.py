@@ -18,7 +18,6 @@ from reconciler.fleet.draft_files import DraftFiles, with_draft_files
 from reconciler.fleet.fleet import Fleet, Origin
 from reconciler.fleet.model_gpus import FilledServices, with_model_gpus
 from reconciler.foreign.rows import theirs_of
-from reconciler.llmkube.translate import translated
 from reconciler.source.alike import without_repeats
 from reconciler.source.chat_templates import ServicesWithTexts, with_templates
 from reconciler.source.declared import DeclaredObjects
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from reconciler.runtimes.runtime import Runtime
     from reconciler.source.checkout import Checkout
 
+_NO_NAMES: Mapping[str, str] = MappingProxyType({})
 MAX_PROBLEMS = 1_000  # in one report; the rest is reported once these are fixed
 
 
@@ -55,7 +55,7 @@ class Loaded:
     the objects in them: once this revision is applied, the next one may not lose them silently.
     `standing` is the fleet of everything that is valid, whatever else is not; `refused` are the
     documents that are not objects, `twice` the objects that are declared again; `names` are the
-    fields of other projects' documents that say those of the objects made of them.
+    fields of other projects that say those of an object.
     """
 
     fleet: Fleet | None
@@ -94,11 +94,11 @@ class Loaded:
 
     def written_of(self, ref: ObjectRef) -> Mapping[str, str]:
         """The fields of ours that an object's document says by names of another project."""
-        if ref in self.names:
-            return self.names[ref]
-        content = self.standing.written.get(ref)
-        ours = translated(ref.kind, content) if content else None
-        return ours.written if ours else {}
+        return self.names.get(ref, _NO_NAMES)
+
+    def is_derived(self, ref: ObjectRef) -> bool:
+        """Whether its document is of another kind, and more than this one object."""
+        return ref in self.names and ref not in self.standing.written
 
     @property
     def errors(self) -> tuple[Problem, ...]:

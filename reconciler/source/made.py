@@ -51,20 +51,29 @@ def derived_of(document: Document) -> Derived:
     return Derived(tuple(objects), made.remarks)
 
 
-def made_of(document: Document) -> tuple[Resource | tuple[Mistake, ...], tuple[Remark, ...] | None]:
-    """The object that a document declares, or the document's mistakes; and what there is to say of
-    fields that are LLMKube's, None where it has none."""
+class Made(NamedTuple):
+    """The object that a document declares, or the document's mistakes. `remarks` are what there is
+    to say of fields that are LLMKube's, and `names` those of its fields that say ours; both None
+    where it has none."""
+
+    made: Resource | tuple[Mistake, ...]
+    remarks: tuple[Remark, ...] | None = None
+    names: Mapping[str, str] | None = None
+
+
+def made_of(document: Document) -> Made:
+    """The one object of a document of our kinds."""
     check, content = validator(document.kind), document.content
     if not check.is_valid(content):
         from reconciler.source.mistakes import explain
 
-        return explain(check, content), ()
+        return Made(explain(check, content))
     ours = translated(document.kind, content)
     if ours is None:
-        return _object(document.kind, content), None
+        return Made(_object(document.kind, content))
     if mistakes := _wrong(check, ours):
-        return mistakes, ()
-    return _object(document.kind, ours.content), ours.remarks
+        return Made(mistakes)
+    return Made(_object(document.kind, ours.content), ours.remarks, ours.written)
 
 
 def _wrong(check: KindValidator, ours: Translated) -> tuple[Mistake, ...]:
@@ -73,9 +82,11 @@ def _wrong(check: KindValidator, ours: Translated) -> tuple[Mistake, ...]:
 
 
 def _errors(remarks: tuple[Remark, ...]) -> tuple[Mistake, ...]:
+    wrong = [each for each in remarks if RULES[each.rule].severity is Severity.ERROR]
+    if not wrong:
+        return ()
     from reconciler.source.mistakes import Mistake
 
-    wrong = (each for each in remarks if RULES[each.rule].severity is Severity.ERROR)
     return tuple(Mistake(*each) for each in wrong)
 
 
@@ -83,10 +94,10 @@ def _refused(
     check: KindValidator, content: dict[str, Any], written: Mapping[str, str]
 ) -> tuple[Mistake, ...]:
     """What our schema refuses of a document that was translated, as its author wrote it."""
-    from reconciler.source.mistakes import explain
-
     if check.is_valid(content):
         return ()
+    from reconciler.source.mistakes import explain
+
     mistakes = []
     for mistake in explain(check, content):
         field = next((own for own in written if is_within(mistake.field, own)), None)

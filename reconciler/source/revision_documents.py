@@ -74,7 +74,7 @@ class RevisionDocuments:
         return {item.ref: item.written for item in self._items() if item.written is not None}
 
     def names(self) -> dict[ObjectRef, Mapping[str, str]]:
-        """The fields of other projects' documents that say those of objects made of them."""
+        """The fields of other projects that say those of an object."""
         return {item.ref: item.names for item in self._items() if item.names is not None}
 
     def counts(self) -> Counts:
