@@ -120,8 +120,9 @@ def _of_kin(
     if not is_read(content):
         return [("NotRead", "kind", not_read(content))], []
     if has_tags or not _is_json(content):
-        odd = _odd_values(content, ())
-        return [], [(rule, field_path(parts), text) for rule, parts, text in odd]
+        odd = list(_odd_values(content, ()))
+        if odd:
+            return [], [(rule, field_path(parts), text) for rule, parts, text in odd]
     why = unmade(content, formats())
     return [why] if why else [], []
 

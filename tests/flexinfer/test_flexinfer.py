@@ -110,6 +110,7 @@ def test_a_repository_of_the_hub_is_a_model_of_vllm() -> None:
         ({"backend": "mlc-llm", "model": "Qwen3-8B-MLC"}, "spec.backend", "mlc-llm is no runtime"),
         ({"backend": "ollama", "model": "llama3:8b"}, "spec.model", "llama3:8b says no place"),
         ({"model": "tiny.gguf", "modelCacheRef": "x"}, "spec.model", "such as hf://ORG/REPO"),
+        ({"backend": "mlc", "mlcllm": {"share": 0.5}}, "spec.backend", "mlc is no runtime"),
     ],
 )
 def test_what_nothing_can_be_made_of_is_a_warning_at_its_reason(
