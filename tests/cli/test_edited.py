@@ -72,7 +72,7 @@ def test_no_command_writes_into_a_document_of_another_project(command: str, desk
     """It is two objects, and its fields are not ours."""
     text = document("ModelDeployment", "tiny", {"backend": "llamacpp", "model": "hf://a/b/c.gguf"})
     theirs = text.replace(API_VERSION, "ai.flexinfer/v1alpha1")
-    (desk.root / "theirs.yaml").write_text(f"{theirs}---\n{service('more', 'phi')}")
+    (desk.root / "theirs.yaml").write_text(f"{theirs}---\n{service('more')}")
     before = desk.files()
 
     code, _, err = desk.type(command, "tiny")
@@ -80,6 +80,15 @@ def test_no_command_writes_into_a_document_of_another_project(command: str, desk
     assert code == 64, err
     assert "edit the file by hand" in err
     assert desk.files() == before
+
+
+def test_a_service_with_a_word_of_llmkube_is_edited_as_any(desk: Desk) -> None:
+    (desk.root / "own.yaml").write_text(service("own", reasoningBudget=512))
+
+    code, _, err = desk.type("suspend", "own")
+
+    assert code == 0, err
+    assert "suspend: true" in desk.files()["own.yaml"]
 
 
 def test_what_others_refer_to_stays_and_each_of_them_is_named_with_its_line(desk: Desk) -> None:

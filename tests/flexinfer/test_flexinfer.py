@@ -110,6 +110,7 @@ def test_a_repository_of_the_hub_is_a_model_of_vllm() -> None:
         ({"backend": "mlc-llm", "model": "Qwen3-8B-MLC"}, "spec.backend", "mlc-llm is no runtime"),
         ({"backend": "ollama", "model": "llama3:8b"}, "spec.model", "llama3:8b says no place"),
         ({"model": "tiny.gguf", "modelCacheRef": "x"}, "spec.model", "such as hf://ORG/REPO"),
+        ({"model": "org/tiny"}, "spec.model", "org/tiny says no place"),
         ({"backend": "mlc", "mlcllm": {"share": 0.5}}, "spec.backend", "mlc is no runtime"),
     ],
 )
@@ -158,6 +159,7 @@ def test_what_it_does_otherwise_is_said_at_its_line() -> None:
     revision = loaded(deployment(idleTimeoutSeconds=300, coldStartTimeoutSeconds=60, **group))
 
     assert made(revision)[1].spec.sleep_idle is None, "one that is to stay does not sleep"
+    assert len([p for p in revision.problems if p.path == "0.yaml"]) == len(notes(revision))
     assert {field: severity for field, (severity, _) in notes(revision).items()} == {
         "spec.gpuGroupRef": Severity.WARNING,
         "spec.priority": Severity.WARNING,

@@ -171,7 +171,15 @@ def test_what_was_scaled_to_zero_answers_nothing_and_is_ready_where_keda_starts_
     assert ready in text
 
 
-@pytest.mark.parametrize("inputs", [{}, {"lifecycle": "x"}, {"lifecycle": {"autoscaling": "x"}}])
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        {},
+        {"lifecycle": "x"},
+        {"lifecycle": {"autoscaling": "x"}},
+        {"lifecycle": {"autoscaling": {"minReplicas": 1, "maxReplicas": 2}}},  # leaves it at 0
+    ],
+)
 def test_who_scales_it_is_read_from_what_people_can_write(inputs: dict[str, Any]) -> None:
     zero = at_zero(deployment(wanted=0, ready=0), inputs)
 
