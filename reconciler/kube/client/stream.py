@@ -51,8 +51,8 @@ class Watch(Iterator[WatchEvent]):
 
     @property
     def is_drained(self) -> bool:
-        """Whether all that arrived was read: the next event is waited for."""
-        return not self._lines
+        """Whether all that arrived was read, and more has to be waited for."""
+        return not self._lines and not self._stream.is_crowded
 
     def close(self) -> None:
         self._is_closed = True

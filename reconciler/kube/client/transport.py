@@ -30,6 +30,7 @@ _MOST_KEPT = 32
 # of one response, unpacked; etcd holds 1.5 MiB an object, a page 500 of them
 _MOST_BYTES = 256 << 20
 _MOST_AT_ONCE = 1 << 18  # of an endless response
+_CROWD = 1 << 16  # as much as a new connection takes in before it is read
 
 _log = logging.getLogger(__name__)
 
@@ -224,10 +225,12 @@ class Stream:
         self._connection = connection
         self._response = response
         self._lines = LineBuffer(_MOST_BYTES)
+        self.is_crowded = False  # so much came at once that more is on its way
         self.warnings = _reply(response, b"").warnings
 
     def lines(self, idle_s: float) -> list[bytes]:
-        """The next whole lines, all that have arrived; none if the response has ended.
+        """The next whole lines of what has arrived, some hundred KB at a time; none if the response
+        has ended.
 
         Raises Unreachable if it broke off, or if nothing arrived for `idle_s`.
         """
@@ -247,6 +250,7 @@ class Stream:
                 lines += self._lines.take(got)
             except ValueError as error:
                 raise Unreachable(f"an event is {error}") from None
+        self.is_crowded = size > _CROWD
         return lines
 
     @property
