@@ -103,13 +103,15 @@ def _as_list(value: object, schema: Mapping[str, Any], root: Mapping[str, Any]) 
     if items.get("type") == "object":
         return f"a list of mappings with {_fields(items)}, each behind `- `"
     parts = re.split(r"[\s,]+", value.strip()) if isinstance(value, str) else []
+    if isinstance(value, dict) and len(value) <= _MOST_NAMED and items.get("type") == "string":
+        parts = [str(key) for key in value]
     return f"[{', '.join(map(_flow, parts))}]" if parts and all(parts) else None
 
 
 def _as_mapping(value: object, schema: Mapping[str, Any]) -> str | None:
     names = schema.get("properties", {})
-    if isinstance(value, list):
-        return "it without `- `" if len(value) == 1 and isinstance(value[0], dict) else None
+    if isinstance(value, list) and any(isinstance(each, dict) for each in value):
+        return "it without `- `" if len(value) == 1 else None
     return f"{_fields(schema)} below it" if names else None
 
 

@@ -80,6 +80,10 @@ _TEXTS = {"type": "array", "items": {"type": "string"}}
         ("a, b", _TEXTS, "[a, b]"),
         ("a,", _TEXTS, None),
         (5, _TEXTS, None),
+        ({"desk": True, "1": None}, _TEXTS, '[desk, "1"]'),
+        ({}, _TEXTS, None),
+        (dict.fromkeys("abcdefg"), _TEXTS, None),
+        ({"desk": True}, {"type": "array", "items": {"type": "integer"}}, None),
         ("x", {"type": "array", "items": _mapping("name")},
          "a list of mappings with name, each behind `- `"),
         ("x", _mapping(), None),
@@ -89,7 +93,8 @@ _TEXTS = {"type": "array", "items": {"type": "string"}}
         ("x", _mapping(*"abcdefg", required=["a", "b"]), "a or b below it"),
         ([{}], _mapping("a"), "it without `- `"),
         ([{}, {}], _mapping("a"), None),
-        (["x"], _mapping("a"), None),
+        (["x"], _mapping("a"), "a below it"),
+        (["x"], _mapping(), None),
     ],
 )  # fmt: skip
 def test_what_was_meant_is_written_where_it_is_near(
