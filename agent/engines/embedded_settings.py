@@ -137,6 +137,12 @@ def experts_of(text: str) -> str:
     return ",".join(rf"blk\.{layer}{EXPERTS}" for layer in range(int(text)))
 
 
+def override_tensors(params: xllamacpp.CommonParams, text: str) -> None:
+    """Behind those that are there, which are asked first."""
+    there = params.tensor_buft_overrides
+    params.tensor_buft_overrides = f"{there},{text}" if there else text
+
+
 def tensor_split(params: xllamacpp.CommonParams, text: str) -> None:
     shares = [float(share) for share in text.split(",")]
     params.tensor_split = [*shares, *params.tensor_split[len(shares) :]]

@@ -172,18 +172,21 @@ class Llama:
         layers: int = 0,
         cpu_moe_layers: int = 0,
         shares: Sequence[float] = (),
+        overrides: Sequence[tuple[str, int | None]] = (),
     ) -> Iterator[int]:
         """A model without its weights, with its last layers on devices, which have these shares of
-        them, but for the experts of the first layers. Raises LlamaError."""
+        them, but for the experts of the first layers, and tensors with a pattern in their name that
+        are elsewhere, on a device or the machine (None). Raises LlamaError."""
         self._log.clear()
         params = self._model_params()
         named = (ctypes.c_void_p * (len(devices) + 1))(*(device.pointer for device in devices))
         params.devices, params.n_gpu_layers = ctypes.addressof(named), layers
         split = (ctypes.c_float * _MOST_DEVICES)(*shares)
         params.tensor_split = ctypes.addressof(split) if shares else None
-        overrides = self._on_the_machine(_EXPERTS_OF.format(i) for i in range(cpu_moe_layers))
-        if cpu_moe_layers:
-            params.tensor_buft_overrides = ctypes.addressof(overrides)
+        apart = [(_EXPERTS_OF.format(i), None) for i in range(cpu_moe_layers)]
+        placed = self._placed([*apart, *overrides], devices)
+        if apart or overrides:
+            params.tensor_buft_overrides = ctypes.addressof(placed)
         model = self._lib.llama_model_load_from_file(bytes(path), params)
         if not model:
             raise LlamaError(self._error())
@@ -234,10 +237,16 @@ class Llama:
             pools,
         )
 
-    def _on_the_machine(self, patterns: Iterable[str]) -> Any:
-        """What --n-cpu-moe becomes: patterns, each with a type of buffers, and an empty one."""
-        buffers = self._base.ggml_backend_cpu_buffer_type()
-        pairs = [(pattern.encode(), buffers) for pattern in patterns]
+    def _placed(
+        self, overrides: Iterable[tuple[str, int | None]], devices: Sequence[Device]
+    ) -> Any:
+        """What --n-cpu-moe and --override-tensor become: patterns, each with a type of buffers, and
+        an empty one."""
+        machine = self._base.ggml_backend_cpu_buffer_type()
+        pairs = [
+            (pattern.encode(), machine if place is None else devices[place].buffers)
+            for pattern, place in overrides
+        ]
         return (_Override * (len(pairs) + 1))(*pairs)
 
     def device(self, name: str) -> Device:

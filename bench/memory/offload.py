@@ -17,16 +17,21 @@ from bench.memory.shapes import Model, models
 from reconciler.gguf.header import read_path
 from reconciler.memory import MemorySettings, ModelFacts, estimate, on_devices
 from reconciler.memory.estimate import read_again_bytes
+from reconciler.memory.overrides import MACHINE
 from tests.support.llama_server import llama_server
 
 MIB = 2**20
 _DEVICES = 2
-# how many devices or their shares, the share of the layers that is on them (None: all), and the
-# share of the layers whose experts stay on the machine
-_PLACES: tuple[tuple[int | tuple[float, ...], float | None, float], ...] = (
-    *((1, None, 0.0), (1, 0.5, 0.0), (1, 0.0, 0.0), (2, None, 0.0), (2, 0.5, 0.0)),
-    *((1, None, 1.0), (1, None, 0.5), (1, 0.5, 0.75), (2, None, 1.0), (2, None, 0.5)),
-    *(((3, 1), None, 0.0), ((1, 4.5), 0.5, 0.0), ((0, 1), None, 0.0)),
+Overrides = tuple[tuple[str, int | None], ...]
+# how many devices or their shares, the share of the layers that is on them (None: all), the share
+# of the layers whose experts stay on the machine, and patterns of tensors that lie elsewhere
+_PLACES: tuple[tuple[int | tuple[float, ...], float | None, float, Overrides], ...] = (
+    *((1, None, 0.0, ()), (1, 0.5, 0.0, ()), (1, 0.0, 0.0, ()), (2, None, 0.0, ())),
+    *((2, 0.5, 0.0, ()), (1, None, 1.0, ()), (1, None, 0.5, ()), (1, 0.5, 0.75, ())),
+    *((2, None, 1.0, ()), (2, None, 0.5, ())),
+    *(((3, 1), None, 0.0, ()), ((1, 4.5), 0.5, 0.0, ()), ((0, 1), None, 0.0, ())),
+    (1, None, 0.0, ((r"blk\.[0-3]\.|_norm|^output", None),)),
+    (2, 0.5, 0.0, (("ffn_down|^token", 1), ("attn|ssm|ffn_up", None))),
 )
 _SETTINGS: tuple[tuple[int, dict[str, Any]], ...] = (
     (8192, {}),
@@ -52,6 +57,8 @@ class Placed:
     @property
     def group(self) -> str:
         pool = "a device" if self.pool else "the machine"
+        if self.settings.overrides:
+            return f"{pool}, tensors elsewhere by tensorOverrides"
         experts = ["experts"] if self.settings.cpu_moe_layers else []
         stays = experts if self.settings.kv_offload else [*experts, "the cache"]
         if stays:
@@ -78,7 +85,7 @@ def of_model(llama: Llama, folder: Path, model: Model) -> Iterator[Placed]:
     path = model_file(llama, folder, model)
     facts = read_path(path)
     devices = [llama.device(f"GPU{i}") for i in range(_DEVICES)]
-    for places, share, experts in _PLACES:
+    for places, share, experts, apart in _PLACES:
         shares = places if isinstance(places, tuple) else ()
         count = places if isinstance(places, int) else len(places)
         if experts and not facts.expert_bytes:
@@ -86,7 +93,7 @@ def of_model(llama: Llama, folder: Path, model: Model) -> Iterator[Placed]:
         stay = math.ceil(experts * facts.block_count)
         layers = None if share is None else int(share * facts.block_count)
         everywhere = facts.block_count + 1 if layers is None else layers
-        with llama.loaded(path, devices[:count], everywhere, stay, shares) as handle:
+        with llama.loaded(path, devices[:count], everywhere, stay, shares, apart) as handle:
             for context, changes in _SETTINGS:
                 settings = MemorySettings(
                     context=context,
@@ -94,6 +101,7 @@ def of_model(llama: Llama, folder: Path, model: Model) -> Iterator[Placed]:
                     devices=count,
                     cpu_moe_layers=stay,
                     tensor_split=shares,
+                    overrides=tuple((p, MACHINE if d is None else f"GPU{d}") for p, d in apart),
                     mapped=False,
                     **(PLAIN | changes),
                 )

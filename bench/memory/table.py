@@ -82,5 +82,6 @@ def _differs(told: MemorySettings) -> str:
         + ("" if told.kv_unified else ", split")
         + (", embeddings" if told.embeddings else "")
         + (f", experts of {told.cpu_moe_layers} layers stay" if told.cpu_moe_layers else "")
+        + (f", tensors elsewhere: {told.overrides}" if told.overrides else "")
         + ("" if told.kv_offload else ", the cache stays")
     )

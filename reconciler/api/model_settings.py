@@ -16,6 +16,10 @@ MOST_LAYERS = 4096
 Layers = Annotated[int, Field(ge=0, le=MOST_LAYERS)]
 Args = Annotated[tuple[str, ...], Field(max_length=64)]
 AUTO = "auto"
+# What ends a value or begins a comment in the file of a router is in no name of a tensor.
+_PATTERN = r'[!-"$-+\--:<>-~]+=[A-Za-z]{2,16}[0-9]{0,2}'
+OVERRIDES = f"^{_PATTERN}(,{_PATTERN})*$"
+Override = Annotated[str, Field(max_length=1024, pattern=OVERRIDES)]
 
 
 class ModelSettings(Spec):
@@ -68,6 +72,16 @@ class ModelSettings(Spec):
         Field(
             alias="moeCPUOffload",
             description="The same for all layers, whatever moeCPULayers says.",
+        ),
+    ] = None
+    tensor_overrides: Annotated[
+        tuple[Override, ...] | None,
+        Purpose(PROCESS, noted_unstated=False),
+        Field(
+            max_length=64,
+            description="PATTERN=BUFFER for tensors that are to lie elsewhere than their layers:"
+            " those with the pattern in their name, of which the first one decides. CPU is the"
+            " machine; CUDA0, ROCm1 and the like are devices.",
         ),
     ] = None
     no_kv_offload: Annotated[

@@ -15,6 +15,7 @@ from reconciler.api.quantity import format_bytes, show_bytes
 from reconciler.capacity.estimates import Estimates
 from reconciler.capacity.experts import counted
 from reconciler.capacity.ledger import Ledger
+from reconciler.capacity.overriding import override_findings
 from reconciler.capacity.parts import has_one_device, sharers, sliced
 from reconciler.capacity.pools import MemoryPool, budgeted, needs_of_stated, pools, settled
 from reconciler.capacity.remedies import Occupancy, refusal, shortfall
@@ -266,6 +267,7 @@ def _size(
     result.warnings += _too_long(candidate, requests)
     counts = counted(candidate.service, workload, requests, known, node)
     result.warnings += counts.findings
+    result.warnings += override_findings(candidate.service, workload, requests)
     requests = list(counts.requests)
     places = candidate.service.spec.router.resident if runtime.serves_many else None
     asked = Asked(tuple(requests), places)

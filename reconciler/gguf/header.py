@@ -38,7 +38,7 @@ from reconciler.gguf.limits import (
     limits_of,
     shown,
 )
-from reconciler.gguf.sizes import TensorSizes
+from reconciler.gguf.sizes import TensorSizes, joined
 from reconciler.gguf.tensor import tensor
 from reconciler.gguf.window import Window
 from reconciler.memory import TOKENS_COMPARED, ModelFacts
@@ -90,6 +90,8 @@ def combine(parts: Sequence[ModelFacts]) -> ModelFacts:
         block_bytes=_by_layer([part.block_bytes for part in parts]),
         expert_bytes=_by_layer([part.expert_bytes for part in parts]),
         largest_bytes=max(part.largest_bytes for part in parts),
+        layer_tensors=joined(part.layer_tensors for part in parts),
+        other_tensors=tuple(each for part in parts for each in part.other_tensors),
         heads=sum(part.heads for part in parts),
         tokenizer=first.tokenizer,
         first_tokens=first.first_tokens,
@@ -168,6 +170,8 @@ class _HeaderWalk:
             block_bytes=self._sizes.blocks,
             expert_bytes=self._sizes.experts,
             largest_bytes=self._sizes.largest,
+            layer_tensors=self._sizes.layer_tensors,
+            other_tensors=self._sizes.other_tensors,
             heads=self._sizes.heads,
             tokenizer=self._tokenizer,
             first_tokens=self._first_tokens,

@@ -26,10 +26,6 @@ _ARGS = "spec.extraArgs"
 _CUSTOM_CACHE = "it is a fork's own type, and the memory of it is not known; f16 is used"
 _ALERTS = "the chart has alerts for every service (docs/metrics.md)"
 _OMLX = "oMLX is no runtime here"
-_OVERRIDES = (
-    "no estimate counts what it moves; gpuLayers leaves whole layers to the processor,"
-    " moeCPULayers the experts of layers, and noKvOffload the cache"
-)
 _KARPENTER = "karpenter.sh/do-not-disrupt"
 _POD_WAITS = "a pod that waits finishes what it answers, and gets no new requests"
 _RESTARTS = "nothing restarts by its age"
@@ -185,7 +181,6 @@ FIELDS: tuple[ForeignField, ...] = (
     answered("spec.noWarmup", BOOLEAN, "what is ready has been warmed up", False),
     lost("spec.cacheTypeCustomK", TEXT, _CUSTOM_CACHE, ""),
     lost("spec.cacheTypeCustomV", TEXT, _CUSTOM_CACHE, ""),
-    lost("spec.tensorOverrides", TEXTS, _OVERRIDES, []),
     lost("spec.metadataOverrides", TEXTS, "the file's header is what memory is worked out by", []),
     # oMLX
     lost("spec.turboQuantBits", INTEGER, _OMLX),

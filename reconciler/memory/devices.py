@@ -20,6 +20,8 @@ from reconciler.memory.estimate import read_again_bytes
 from reconciler.memory.facts import MemoryEstimate, MemorySettings, ModelFacts
 from reconciler.memory.keys import Keys
 from reconciler.memory.layers import Shape, shape
+from reconciler.memory.overrides import Moved
+from reconciler.memory.overrides import moved as moved_tensors
 
 # Numbers a token as wide as the embedding that the machine hands over, beside what goes into the
 # graph, and more where positions are looked up too.
@@ -65,26 +67,26 @@ def by_layers(
     blocks = _blocks(facts)
     count = len(blocks) + 1 if is_whole(settings, facts) else settings.gpu_layers or 0
     weights = (*blocks, _head(facts, sum(blocks), on_device=count > 0))
-    experts = _padded(facts.expert_bytes[: settings.cpu_moe_layers], len(weights))
     kept = _padded(estimate.layer_bytes, len(weights))
     moved = kept if settings.kv_offload else (0,) * len(kept)
     first = len(weights) - count
+    apart = moved_tensors(facts, settings, weights, first, len(memory))
     layers = [0] * len(memory)
     shares = settings.tensor_split or memory
     for entry, device in zip(range(first, len(weights)), _places(count, shares), strict=True):
-        layers[device] += weights[entry] - experts[entry] + moved[entry]
+        layers[device] += weights[entry] - apart.left[entry] + moved[entry]
     if settings.split_mode in _BY_TENSOR:
-        of_weights = sum(weights[first:]) - sum(experts[first:])
+        of_weights = sum(weights[first:]) - sum(apart.left[first:])
         layers = _by_tensor(of_weights, sum(moved[first:]), settings, shares)
-    buffers = _buffers(facts, model, settings, cells, max(kept), len(memory))
+    buffers = _buffers(facts, model, settings, cells, max(kept), apart)
     mapped = facts.embedding_bytes + facts.lookup_bytes + sum(weights[:first])
-    mapped += sum(experts[first:])
+    mapped += apart.machine
     beside = _beside(estimate) - (read_again_bytes(facts, settings) if count else 0)
     stays = estimate.kv_bytes + estimate.state_bytes - sum(moved[first:])
     return OnDevices(
         machine=mapped + stays + beside + buffers[0],
         mapped=mapped,
-        devices=tuple(map(sum, zip(layers, buffers[1:], strict=True))),
+        devices=tuple(map(sum, zip(layers, apart.brought, buffers[1:], strict=True))),
     )
 
 
@@ -142,10 +144,11 @@ def _buffers(
     settings: MemorySettings,
     cells: Cells,
     largest: int,
-    devices: int,
+    apart: Moved,
 ) -> tuple[int, ...]:
     """Bytes in which the machine computes, and each device. `largest`: what the largest layer
     keeps."""
+    devices = len(apart.brought)
     row = ARCHITECTURES.get(facts.architecture)
     shares = row is None or row.shares_kv
     unknown = _UNKNOWN_AHEAD if row is None and model.index_elements else 1
@@ -166,16 +169,23 @@ def _buffers(
     device += passed
     if settings.tensor_split and row and (row.shares_kv or row.kv_layers is not None):
         device += _SHARED_APART * largest
-    if not (whole and settings.kv_offload):
-        machine += _stays_with(facts, model, settings, cells)
+    leaves = bool(settings.overrides and apart.largest)
+    if not (whole and settings.kv_offload) or leaves:
+        machine += _stays_with(facts, model, settings, cells, leaves=leaves)
         machine += _UNGATED * width if row and not row.gated else 0
     if not whole:
         # A batch is worth copying what stays to the first device, layer by layer.
-        first = device + width + looked_up + facts.largest_bytes + layer
+        first = device + width + looked_up + max(facts.largest_bytes, apart.largest) + layer
         others = device * unknown if settings.gpu_layers else 0
+        # What is brought to another device, or leaves it, has it compute as the first one does.
+        others = first if leaves or any(apart.brought) else others
         return machine, first, *(others,) * (devices - 1)
     # llama.cpp works on one batch at a time where parts of layers stay.
-    if devices > 1 and settings.kv_offload and settings.cpu_moe_layers == 0:
+    if (
+        devices > 1
+        and settings.kv_offload
+        and not (settings.overrides or settings.cpu_moe_layers != 0)
+    ):
         ahead = (3 if settings.flash_attention else 4) * masks
         machine += _MACHINE_AHEAD * inputs + ahead
         device += _AHEAD * inputs + ahead
@@ -183,7 +193,10 @@ def _buffers(
         device += _SHARED_AHEAD * largest if shares else 0
     device *= unknown if devices > 1 else 1
     first = device
-    if any(facts.expert_bytes[: settings.cpu_moe_layers]):
+    if leaves:
+        device += _APART * width
+        first = device + 2 * apart.largest + passed
+    elif any(facts.expert_bytes[: settings.cpu_moe_layers]):
         # They are copied to the first device for a batch; between recurrent layers two at a time.
         device += _APART * width
         copied = copied_experts(facts, model, settings, cells) + passed
@@ -191,15 +204,17 @@ def _buffers(
     return machine, first, *(device,) * (devices - 1)
 
 
-def _stays_with(facts: ModelFacts, model: Shape, settings: MemorySettings, cells: Cells) -> int:
+def _stays_with(
+    facts: ModelFacts, model: Shape, settings: MemorySettings, cells: Cells, *, leaves: bool
+) -> int:
     """What the machine computes of a batch of the layers that stay with it, beside handing it over:
     all of it where a recurrent layer scans, else what no weights are needed for, where a device has
-    no layer and others are in between."""
+    no layer, or tensors of layers stay (`leaves`), and others are in between."""
     row = ARCHITECTURES.get(facts.architecture)
     parallel = row is not None and (row.keeps_input or not row.gated)
     scans = Keys(facts.architecture, facts.keys).number("ssm.inner_size")
     attends = model.layers and not settings.flash_attention
-    none = settings.gpu_layers == 0
+    none = settings.gpu_layers == 0 or leaves
     if (model.state_layers and (attends or (scans and not model.gated_attention))) or (
         attends and none and parallel
     ):

@@ -27,6 +27,10 @@ CACHE_TYPES: Mapping[str, tuple[int, int]] = MappingProxyType(
 
 TOKENS_COMPARED = 1024
 
+Runs = tuple[tuple[int, int, int], ...]
+"""(first layer, how many layers, bytes in each)"""
+Tensors = tuple[tuple[str, Runs], ...]
+
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
@@ -43,7 +47,9 @@ class ModelFacts:
     Of the tensors: `embedding_bytes` is the one that tokens are looked up in, `lookup_bytes` are
     others of that kind, `head_bytes` is the one that makes logits (0: the embedding does),
     `block_bytes` are those of each layer, `expert_bytes` the part of them that are its experts, and
-    `largest_bytes` is the largest one of any layer. `heads` are the layers that guess tokens ahead,
+    `largest_bytes` is the largest one of any layer; `layer_tensors` are all of them, by what they
+    are called within a layer (`attn_q.weight`), and `other_tensors` those of no layer; both are
+    empty where there are too many names. `heads` are the layers that guess tokens ahead,
     `tokenizer` is its kind of vocabulary and `first_tokens` a digest of the first TOKENS_COMPARED.
     """
 
@@ -63,6 +69,8 @@ class ModelFacts:
     block_bytes: tuple[int, ...] = ()
     expert_bytes: tuple[int, ...] = ()
     largest_bytes: int = 0
+    layer_tensors: Tensors = ()
+    other_tensors: tuple[tuple[str, int], ...] = ()
     heads: int = 0
     tokenizer: str = ""
     first_tokens: str = ""
@@ -117,6 +125,7 @@ class MemorySettings:
     cpu_moe_layers: int | None = 0
     kv_offload: bool = True  # False: the cache stays on the machine
     devices: int = 1
+    overrides: tuple[tuple[str, str], ...] = ()  # (pattern of tensors, type of buffers)
     split_mode: str = "layer"  # over several devices; or none, row, tensor
     tensor_split: tuple[float, ...] = ()  # shares of devices; empty: by their memory
     main_device: int = 0  # the one with all where nothing is split, and with the cache for rows

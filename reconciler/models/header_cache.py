@@ -20,6 +20,7 @@ from reconciler.memory import ModelFacts
 
 _MOST_BYTES = 64 << 20  # of all entries; one is some KiB
 _LARGEST_ENTRY = 2 << 20
+_MOST_LAYERS = 10_000
 _NAME = re.compile(r"[0-9a-f]{64}\.json")
 
 Identity = tuple[tuple[str, str | None, int], ...]
@@ -118,7 +119,14 @@ def parse_facts(values: Mapping[str, Any]) -> ModelFacts:
     }
     known = {f.name: values[f.name] for f in fields(ModelFacts)}
     layers = {name: tuple(int(size) for size in values[name]) for name in _BY_LAYER}
-    facts = ModelFacts(**known | {"keys": MappingProxyType(keys)} | layers)
+    tensors = {
+        "layer_tensors": tuple(
+            (str(name), tuple((int(first), _few(n), int(size)) for first, n, size in runs))
+            for name, runs in values["layer_tensors"]
+        ),
+        "other_tensors": tuple((str(name), int(size)) for name, size in values["other_tensors"]),
+    }
+    facts = ModelFacts(**known | {"keys": MappingProxyType(keys)} | layers | tensors)
     for name in _COUNTS:
         if not isinstance(getattr(facts, name), int):
             raise TypeError(name)
@@ -126,6 +134,13 @@ def parse_facts(values: Mapping[str, Any]) -> ModelFacts:
         if not isinstance(getattr(facts, name), str):
             raise TypeError(name)
     return facts
+
+
+def _few(layers: Any) -> int:  # noqa: ANN401 - any JSON value
+    """What is gone through one by one; ValueError for more than any model has."""
+    if not 0 < layers <= _MOST_LAYERS:
+        raise ValueError(layers)
+    return int(layers)
 
 
 def _dump(entry: KnownHeader) -> bytes:

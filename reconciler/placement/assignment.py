@@ -19,7 +19,7 @@ from reconciler.fleet.workload import Workload
 from reconciler.placement.candidate import candidate as made_for
 from reconciler.placement.candidate import model_ref, turn
 from reconciler.placement.chat import without_template
-from reconciler.placement.counting import uncounted
+from reconciler.placement.counting import nowhere, uncounted
 from reconciler.placement.defaults import notes
 from reconciler.placement.draining import Guest, take_in
 from reconciler.placement.gpus import unstated_gpus
@@ -242,6 +242,7 @@ def _place(
         if known is None and (
             why := misfit(service, node, fleet)
             or mistaken(service, node, fleet, facts)
+            or nowhere(service, node)
             or uncounted(service, node, facts)
         ):
             draft.hold(service, *why)

@@ -9,6 +9,7 @@ from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.model_settings import AUTO
 from reconciler.capacity.admission import Facts
 from reconciler.fleet.workload import COUNTED
+from reconciler.memory.overrides import MACHINE
 from reconciler.placement.candidate import model_ref, runtime_of
 
 
@@ -27,6 +28,23 @@ def uncounted(
                 " number, or moeCPUOffload: true, does not wait for it"
             )
             return "HeaderNeeded", at, message
+    return None
+
+
+def nowhere(service: InferenceService, node: FleetNode) -> tuple[str, str, str] | None:
+    """(rule, field, message) of tensors for devices that a node has not: an engine would end."""
+    hardware, runtime = node.spec.hardware, runtime_of(service, node)
+    if hardware.devices or hardware.memory is None:
+        return None
+    if "tensorOverrides" not in runtime.fields:
+        return None
+    entries = ((f"spec.models[{i}]", entry) for i, entry in enumerate(service.spec.models or ()))
+    for at, part in (("spec", service.spec), *entries):
+        for index, text in enumerate(part.tensor_overrides or ()):
+            wanted = [b for each in text.split(",") if (b := each.rpartition("=")[2]) != MACHINE]
+            if wanted:
+                message = f"node {node.metadata.name} has no device, and {wanted[0]} is one"
+                return "NodeCapability", f"{at}.tensorOverrides[{index}]", message
     return None
 
 

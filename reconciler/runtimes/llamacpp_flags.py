@@ -146,7 +146,7 @@ _OURS: Mapping[str, str] = {
         "what the plan admitted is what must run; set contextSize, or memory.mode: warn",
     ),
     **_each(
-        "-ot --override-tensor --op-offload --no-op-offload",
+        "--op-offload --no-op-offload",
         "no estimate counts what it moves; gpuLayers leaves whole layers to the processor,"
         " moeCPULayers the experts of layers, and noKvOffload the cache",
     ),

@@ -16,6 +16,8 @@ from reconciler.api.meta import Spec
 from reconciler.api.model_settings import AUTO, MOST_LAYERS
 from reconciler.api.problem import Finding
 from reconciler.memory import MemorySettings
+from reconciler.memory.overrides import device_of
+from reconciler.memory.patterns import PatternError, pattern_of
 from reconciler.runtimes import llamacpp_drafting
 from reconciler.runtimes.llamacpp_flags import flags_of
 from reconciler.runtimes.runtime import (
@@ -46,6 +48,7 @@ FIELDS = frozenset(
         *("contextSize", "parallelSlots", "cacheTypeK", "cacheTypeV", "gpuLayers", "batchSize"),
         *("uBatchSize", "extraArgs", "flashAttention", "promptCache", "jinja", "sleepIdle"),
         *("env", "devices", "runtimeOptions", "moeCPULayers", "moeCPUOffload", "noKvOffload"),
+        "tensorOverrides",
         *llamacpp_drafting.FIELDS,
         *("splitMode", "tensorSplit", "mainGPU", "chatTemplate"),
     }
@@ -226,6 +229,7 @@ def memory_settings(settings: Mapping[str, Any], prefix: str) -> MemorySettings:
         swa_full=settings["runtimeOptions.swaFull"],
         gpu_layers=settings[prefix + "gpuLayers"],
         cpu_moe_layers=_cpu_moe_layers(settings, prefix),
+        overrides=tuple(map(_pair, parts_of(settings.get(prefix + "tensorOverrides", ())))),
         kv_offload=not settings.get(prefix + "noKvOffload"),
         drafting=llamacpp_drafting.drafting(settings, prefix),
         devices=settings["devices"],
@@ -250,10 +254,24 @@ def _shares(shares: Iterable[float] | None) -> str:
     return ",".join(f"{share:g}" for share in shares or ())
 
 
+def parts_of(overrides: Iterable[str]) -> Iterator[str]:
+    """llama.cpp takes several in one text."""
+    return (part for text in overrides for part in text.split(","))
+
+
+def _pair(override: str) -> tuple[str, str]:
+    pattern, _, buffer = override.rpartition("=")
+    return pattern, buffer
+
+
 def check(service: InferenceService) -> Iterator[Finding]:
     """What llama.cpp cannot do, or would do without a word."""
     yield from llamacpp_drafting.check(service)
     spec = service.spec
+    for at, part in (("spec", spec), *_entries(spec)):
+        for index, text in enumerate(part.tensor_overrides or ()):
+            if why := _wrong_override(text, _own_devices(spec)):
+                yield Finding("Schema", service.ref, f"{at}.tensorOverrides[{index}]", why)
     if not spec.jinja:
         for at, part in (("spec", spec), *_entries(spec)):
             if part.chat_template is not None:
@@ -277,6 +295,27 @@ def check(service: InferenceService) -> Iterator[Finding]:
         yield Finding("Schema", service.ref, "spec.mainGPU", message)
 
 
+def _own_devices(spec: InferenceServiceSpec) -> range:
+    """Where nothing is split, the main one alone."""
+    main = spec.main_gpu or 0
+    whole = spec.devices == 1 or spec.split_mode == "none"
+    return range(main, main + 1) if whole else range(spec.devices)
+
+
+def _wrong_override(text: str, devices: range) -> str:
+    """Why llama.cpp would not start with it; empty: it would."""
+    for pattern, buffer in map(_pair, parts_of([text])):
+        try:
+            pattern_of(pattern)
+        except PatternError as error:
+            return f"{pattern} is no pattern: {error}"
+        number = device_of(buffer)
+        if number is not None and number not in devices:
+            own = ", ".join(map(str, devices))
+            return f"{buffer} is none of its own devices ({own}); state devices: {number + 1}"
+    return ""
+
+
 def _stays(own: Mapping[str, Any]) -> Iterator[Flag]:
     """What of a model's layers on devices stays on the machine."""
     layers = own.get("moeCPULayers")
@@ -284,6 +323,8 @@ def _stays(own: Mapping[str, Any]) -> Iterator[Flag]:
         yield "--cpu-moe", True
     elif layers:
         yield "--n-cpu-moe", str(layers)
+    if overrides := own.get("tensorOverrides"):
+        yield "--override-tensor", ",".join(overrides)
     if own.get("noKvOffload"):
         yield "--kv-offload", False
 

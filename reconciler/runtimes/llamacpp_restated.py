@@ -25,6 +25,10 @@ def _shares(text: str) -> list[float]:
     return [int(share) if share.is_integer() else share for share in shares]
 
 
+def _listed(text: str) -> list[str]:
+    return [text]
+
+
 def _idle(text: str) -> str | None:
     """Never is what a field that is not there means."""
     return format_duration(int(text)) if int(text) > 0 else None
@@ -43,6 +47,7 @@ _FIELDS = (
     Restated(_names("-ngl --gpu-layers --n-gpu-layers"), "gpuLayers", _layers),
     Restated(_names("-ncmoe --n-cpu-moe"), "moeCPULayers", int),
     Restated(_names("-cmoe --cpu-moe"), "moeCPUOffload", value=True),
+    Restated(_names("-ot --override-tensor"), "tensorOverrides", _listed, adds=True),
     Restated(_names("-sm --split-mode"), "splitMode", str),
     Restated(_names("-ts --tensor-split"), "tensorSplit", _shares),
     Restated(_names("-mg --main-gpu"), "mainGPU", int),

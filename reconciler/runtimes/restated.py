@@ -9,7 +9,7 @@ from typing import NamedTuple
 class Restated(NamedTuple):
     """What becomes of one flag. `field`: the one below `spec` that says it, with the value of
     `read`, or of `value` where the flag has none; empty: `why` it changes nothing. `is_lost`: its
-    author would miss it."""
+    author would miss it. `adds`: given again it adds to the list that the field is."""
 
     names: tuple[str, ...]
     field: str = ""
@@ -17,6 +17,7 @@ class Restated(NamedTuple):
     value: object = None
     why: str = ""
     is_lost: bool = False
+    adds: bool = False
 
 
 class Hit(NamedTuple):

@@ -101,7 +101,11 @@ def _of_model(entry: ModelSettings, spec: InferenceServiceSpec, runtime: Runtime
     if entry is not spec:
         stated |= {name: own for name, own in _read(entry, names).items() if own is not None}
     values = {name: DEFAULTS[name] if value is None else value for name, value in stated.items()}
-    values = {name: v for name, v in values.items() if name not in _LATER or v != _LATER[name]}
+    values = {
+        name: [*v] if isinstance(v, tuple) else v
+        for name, v in values.items()
+        if name not in _LATER or v != _LATER[name]
+    }
     if "extraArgs" in runtime.fields:
         own = () if entry is spec else entry.extra_args
         values["extraArgs"] = [*spec.extra_args, *own]

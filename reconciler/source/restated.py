@@ -122,6 +122,8 @@ def _put(
     if there is None and hit.value is not None:
         part[last] = hit.value
         written[f"{at}.{row.field}"] = where
+    elif row.adds and f"{at}.{row.field}" in written:
+        part[last] = [*there, *hit.value]  # type: ignore[misc]  # lists, by the row
     elif there not in (None, hit.value):
         says = "all" if hit.value is None else hit.value
         message = f"{hit.flag} says {says}, and {row.field} says {there}; keep one of them"

@@ -9,6 +9,7 @@ from typing import Any
 
 from reconciler.api.exclusion import NODE_IS_BOTH, NODE_IS_NEITHER
 from reconciler.api.meta import SUBDOMAIN
+from reconciler.api.model_settings import OVERRIDES
 from reconciler.api.speculative import BESIDE, WAYS, WAYS_TO_GUESS
 from reconciler.source.meant import meant
 from reconciler.source.suggest import did_you_mean
@@ -105,6 +106,9 @@ def _pattern_text(pattern: str) -> str:
 SIZE = "a size; write bytes, or a number with Ki, Mi, Gi or Ti, such as 12Gi"
 _PATTERN_WORDS = {
     r"^[0-9]{1,4}-[0-9]{1,4}$": "a range of layers such as 0-15",
+    OVERRIDES: (
+        "an override; write PATTERN=CPU, with no space, no ; and no #, and with = only there"
+    ),
     BESIDE: "the name of a file; write NAME.gguf, or its path in the model's repository",
     WAYS: f"what guesses; write {', '.join(WAYS_TO_GUESS)}, or several with a comma between them",
     r"^((?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,9})?)(Ki|Mi|Gi|Ti|k|M|G|T)?$": SIZE,

@@ -119,6 +119,7 @@ def test_the_embedded_engine_takes_every_flag_that_is_rendered() -> None:
             extraArgs=["--temp", "0.5"],
             gpuLayers=3,
             moeCPULayers=2,
+            tensorOverrides=["ffn_norm=CPU", "attn_q=CPU"],
             noKvOffload=True,
             cacheTypeK="q8_0",
             sleepIdle="1m",
@@ -139,6 +140,8 @@ def test_the_embedded_engine_takes_every_flag_that_is_rendered() -> None:
     assert [own[:8] for own in params.tensor_buft_overrides.split(",")] == [
         r"blk\.0\.",
         r"blk\.1\.",
+        "ffn_norm",
+        "attn_q=C",
     ]
 
 

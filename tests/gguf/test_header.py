@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from reconciler.api.errors import HeaderError
 from reconciler.gguf.header import combine, read_header, read_path
+from reconciler.gguf.sizes import TensorSizes
 from reconciler.memory import MemorySettings, ModelFacts, estimate
 from tests.support.gguf_models import (
     ARCHITECTURE_KEY,
@@ -99,6 +100,30 @@ def test_the_experts_of_each_layer_are_known_however_the_file_is_split(
     assert facts.expert_bytes == (3 * 4 * 64 * 128 * 2,) * 3
     assert all(facts.block_bytes[i] > facts.expert_bytes[i] for i in range(3))
     assert facts.largest_bytes == facts.expert_bytes[0] // 3
+    sizes = dict(facts.layer_tensors)
+    assert sizes["ffn_up_exps.weight"] == ((0, 3, facts.largest_bytes),)
+    assert sum(n * size for runs in sizes.values() for _, n, size in runs) == sum(facts.block_bytes)
+    others = dict(facts.other_tensors)
+    assert others == {
+        "token_embd.weight": facts.embedding_bytes,
+        "output_norm.weight": facts.weights_bytes - facts.embedding_bytes - sum(facts.block_bytes),
+    }
+
+
+def test_sizes_that_change_from_layer_to_layer_are_runs_and_too_many_are_none() -> None:
+    sizes = TensorSizes()
+    for layer, size in enumerate((8, 8, 6, 8, 0, 8)):
+        if size:
+            sizes.add(b"blk.%d.attn_v.weight" % layer, size)
+
+    assert sizes.layer_tensors == (("attn_v.weight", ((0, 2, 8), (2, 1, 6), (3, 1, 8), (5, 1, 8))),)
+    for number in range(4096):
+        sizes.add(b"blk.0.%d" % number, 1)
+        sizes.add(b"%d" % number, 1)
+    assert sizes.layer_tensors == ()
+    assert len(sizes.other_tensors) == 4096
+    sizes.add(b"one more", 1)
+    assert sizes.other_tensors == ()
 
 
 def test_what_guesses_tokens_and_what_its_vocabulary_is_are_known(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,9 +15,10 @@ from bench.memory.offload import of_model as on_devices_of
 from bench.memory.shapes import models
 from reconciler.fleet.command import Command
 from reconciler.gguf.header import read_path
-from reconciler.memory import MemorySettings, estimate
+from reconciler.memory import MemorySettings, ModelFacts, estimate, on_devices
+from reconciler.runtimes.llama_server import RUNTIME as LLAMA
 from reconciler.runtimes.runtime import NodeFacts
-from tests.support.engines import Server, render, service
+from tests.support.engines import Server, render, service, workload
 from tests.support.gguf_models import tiny_llama
 from tests.support.llama_server import llama_server
 from tests.support.ports import own_port
@@ -100,6 +102,48 @@ def test_the_real_server_leaves_the_experts_to_the_machine_that_are_counted_ther
     }
 
 
+@pytest.mark.e2e
+def test_the_real_server_moves_the_tensors_that_are_counted_as_moved(tmp_path: Path) -> None:
+    overrides = [r"blk\.[02]\.(attn_|ffn_)(q|down)=CPU,^output_norm=CPU", r"n_(?:k|v)\.w+=CPU"]
+    model = tiny_llama(tmp_path / "m.gguf", layers=3, experts=4)
+    wanted = service(tensorOverrides=overrides, moeCPULayers=1)
+    port = own_port()
+    command = render(
+        wanted,
+        NodeFacts(
+            binary=(str(llama_server()),),
+            port=str(port),
+            threads="1",
+            directory=str(tmp_path),
+            model_paths={"tiny": str(model)},
+        ),
+    )
+    facts, made = read_path(model), workload(wanted)
+    settings = LLAMA.memory_settings(made, made.models[0])
+
+    with Server(Command((*command.argv, "-lv", "5")), port, tmp_path / "run") as server:
+        log = server.wait_listening()
+
+    moved = re.findall(r"tensor (\S+) \(.* buffer type overridden to CPU", log)
+    taken = sum(_size(facts, name) for name in moved)
+    devices = {}
+    for told in (settings, replace(settings, overrides=(), cpu_moe_layers=0)):
+        split = on_devices(facts, told, estimate(facts, told), [1])
+        devices[told.overrides] = split.mapped - facts.embedding_bytes
+    assert len(moved) > 8
+    assert taken
+    assert devices == {settings.overrides: taken, (): 0}
+
+
+def _size(facts: ModelFacts, name: str) -> int:
+    others = dict(facts.other_tensors)
+    if name in others:
+        return others[name]
+    _, layer, kind = name.split(".", 2)
+    runs = dict(facts.layer_tensors)[kind]
+    return next(size for first, count, size in runs if first <= int(layer) < first + count)
+
+
 # Models of which each is fullest at another step, the last in no table of ours; `python -m
 # bench.memory` has them all.
 SHAPES = (
@@ -141,9 +185,11 @@ def test_a_device_and_the_machine_beside_it_take_no_more_than_was_said(
     for one in found:
         assert one.error > -0.01, one
         if one.settings.gpu_layers is None and one.settings.devices == 1:
-            assert one.error < 0.1 or not one.settings.kv_offload, one
+            apart = one.settings.overrides or not one.settings.kv_offload
+            assert one.error < 0.1 or apart, one
         if one.settings.cpu_moe_layers and one.pool == 0:
             assert one.error < 0.001, one
+    assert any(one.settings.overrides for one in found)
     assert any(one.settings.cpu_moe_layers for one in found) == ("expert_count" in model.keys)
 
 
