@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from urllib.request import Request, urlopen
 
 import pytest
 
+from reconciler.api.plain_json import parse_json
 from reconciler.capacity.pools import pools
 from reconciler.capacity.smaller import ModelRequest
 from reconciler.fleet.command import Command
@@ -57,7 +60,11 @@ def test_the_real_server_takes_for_guesses_what_is_said(
 
     with Server(Command((*command.argv, "-lv", "4"), command.env), port, tmp_path / "r") as server:
         log = server.wait_listening()
+        answer = _completed(port)
 
+    assert answer["tokens_predicted"] == 12
+    # of n-grams there are none in so short a text
+    assert (answer["timings"].get("draft_n", 0) > 0) is ("ngram" not in guessing["type"])
     assert f"adding speculative implementation '{guessing['type']}'" in log
     assert "speculative decoding context initialized" in log
     kept_states = own.state_bytes / MIB * states / (states + (states == 1))
@@ -66,6 +73,14 @@ def test_the_real_server_takes_for_guesses_what_is_said(
     taken += _logged(log, "compute buffer size")
     counted = sum(part.kv_bytes + part.compute_bytes + part.draft_bytes for part in said) / MIB
     assert taken <= counted < taken + 3
+
+
+def _completed(port: int) -> dict[str, Any]:
+    asked = {"prompt": "a", "n_predict": 12, "temperature": 0, "ignore_eos": True}
+    url = f"http://127.0.0.1:{port}/completion"
+    request = Request(url, json.dumps(asked).encode(), {"Content-Type": "application/json"})
+    with urlopen(request, timeout=30) as response:
+        return dict(parse_json(response.read()))
 
 
 def _logged(log: str, what: str, equals: str = " = *") -> float:
