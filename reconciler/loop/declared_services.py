@@ -63,7 +63,7 @@ def _placed(
         reason, message = "Suspended", ""
     elif verdict is not None:
         reason, message = verdict
-    elif state is not None and state.keeps_stopped(workload):
+    elif state is not None and state.stopped and state.keeps_stopped(workload):
         reason, message = "StoppedByHand", starts_again(workload.ref, state)
         since = state.stopped_since.get(workload.ref)
     elif state is not None and workload.runtime in state.missing and not _runs(workload, observed):

@@ -127,8 +127,7 @@ class Status:
     @property
     def refs(self) -> set[ObjectRef]:
         """What there is to say something of."""
-        refs = {i.ref for i in self.observed.instances}
-        return refs | {d.ref for d in (*self.declared, *self.ending)}
+        return {*self._of, *self._meant}
 
     def narrowed(self, refs: Collection[ObjectRef]) -> Status:
         """These services, and the targets that they are or should be on."""
