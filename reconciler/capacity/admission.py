@@ -271,8 +271,9 @@ def _size(
     requests = list(counts.requests)
     places = candidate.service.spec.router.resident if runtime.serves_many else None
     asked = Asked(tuple(requests), places)
-    largest = max(range(len(requests)), key=lambda i: requests[i].estimate.total_bytes)
-    memory = requests[largest].estimate
+    sizes = [request.estimate for request in requests]
+    largest = max(range(len(sizes)), key=lambda i: sizes[i].total_bytes)
+    memory = sizes[largest]
     if why := counts.lines.get(largest):
         memory = replace(memory, arithmetic=(*memory.arithmetic, why))
     for what in memory.unknown:

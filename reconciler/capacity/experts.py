@@ -8,7 +8,7 @@ neighbours take does not count, so that the number stays as they come and go.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.inferenceservice import InferenceService
@@ -25,9 +25,9 @@ class ExpertCounts:
     the setting, `lines` of arithmetic by the place of the model."""
 
     requests: tuple[ModelRequest, ...]
-    numbers: Mapping[str, int]
-    lines: Mapping[int, str]
-    findings: tuple[Finding, ...]
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    lines: Mapping[int, str] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
 
 
 def counted(
@@ -39,6 +39,8 @@ def counted(
 ) -> ExpertCounts:
     """`requests` are those of the workload's models, in their order; `known` are the node's pools
     with the budgets of the service."""
+    if all(request.settings.cpu_moe_layers == 0 for request in requests):  # most of them
+        return ExpertCounts(tuple(requests))
     counts = {
         index: _count(request, known, node)
         for index, request in enumerate(requests)
@@ -99,9 +101,10 @@ def _shares_memory(node: FleetNode) -> bool:
 def _fewest(request: ModelRequest, known: Sequence[MemoryPool]) -> int:
     """None, or as few as are enough; all where not even that is. The first layer that leaves its
     experts costs room besides, in which they are copied for a batch: from there on each takes
-    less."""
-    if not _too_small(request, known, 0):
-        return 0
+    less. One that has none to leave may do: devices then work on one batch at a time."""
+    for layers in (0, 1):
+        if not _too_small(request, known, layers):
+            return layers
     sizes = request.facts.expert_bytes
     low = next(layer for layer, size in enumerate(sizes, start=1) if size)
     high = len(sizes)
@@ -169,8 +172,8 @@ def _without_experts(
         if request.settings.cpu_moe_layers != 0 and facts.block_bytes and not facts.expert_bytes:
             own = spec.models[index] if spec.models else spec
             stated = own.moe_cpu_layers or own.moe_cpu_offload
-            field = "moeCPUOffload" if (own if stated else spec).moe_cpu_offload else COUNTED
-            at = f"spec.models[{index}].{field}" if spec.models and stated else f"spec.{field}"
+            which = "moeCPUOffload" if (own if stated else spec).moe_cpu_offload else COUNTED
+            at = f"spec.models[{index}].{which}" if spec.models and stated else f"spec.{which}"
             message = (
                 f"{model.name} is no mixture of experts: no tensor of it is an expert; remove it"
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import shlex
@@ -18,6 +19,7 @@ from ruamel.yaml import YAML
 from reconciler.api.field import fields_of
 from reconciler.api.inferenceservice import InferenceService, InferenceServiceSpec
 from reconciler.api.model import Format
+from reconciler.api.plain_json import parse_json
 from reconciler.fleet.command import Command
 from reconciler.runtimes import (
     DEFAULT_RUNTIME,
@@ -257,6 +259,15 @@ def test_a_field_that_came_later_is_in_nothing_until_it_says_something_else(name
     assert not [path for path in found if path.rpartition(".")[2] in later]
     assert workload(before).inputs_digest == workload(after).inputs_digest
     assert render(before) == render(after)
+
+
+def test_what_a_process_is_rendered_from_is_plain_json() -> None:
+    """It is compared with what was read from a record."""
+    found = settings(
+        service(tensorOverrides=["a=CPU"], tensorSplit=[1, 2], devices=2), RUNTIMES["llama-server"]
+    )
+
+    assert parse_json(json.dumps(found).encode()) == found
 
 
 def test_an_entry_keeps_its_own_experts_where_the_service_keeps_all_on_the_machine() -> None:
