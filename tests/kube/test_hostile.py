@@ -66,6 +66,10 @@ EDITS = {
     "no model": inputs('{"models": [5]}'),
     "no name": inputs('{"models": [{}]}'),
     "no address": inputs('{"listen": 5}'),
+    "no lifecycle": inputs('{"lifecycle": "x"}'),
+    "null": inputs('{"lifecycle": null}'),
+    "no pool": inputs('{"pool": "x"}'),
+    "no settings": inputs('{"settings": ["x"]}'),
     "no text": inputs('{"a": "\\ud800"}'),
 }
 

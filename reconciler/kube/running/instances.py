@@ -211,7 +211,8 @@ def _is_inputs(read: dict[str, Any]) -> bool:
     digest(read)
     models = read.get("models", [])
     named = isinstance(models, list) and all(isinstance(m, dict) and "name" in m for m in models)
-    return named and isinstance(read.get("listen") or {}, dict)
+    whole = all(isinstance(read.get(part, {}), dict) for part in ("lifecycle", "settings"))
+    return named and whole and all(isinstance(read.get(p) or {}, dict) for p in ("listen", "pool"))
 
 
 def _endpoint(live: Manifest, inputs: Mapping[str, Any]) -> str | None:
