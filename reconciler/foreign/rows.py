@@ -42,12 +42,14 @@ def applied(tree: Tree, content: Mapping[str, Any], whose: str) -> Translated | 
     written: dict[str, str] = {}
     for row, value in rows:
         if row.native is None:
-            remarks += _answer(row, value, whose)
+            if remark := _answer(row, value, whose):
+                remarks.append(remark)
         elif row.behind and any(_get(content, path) is not None for path in row.behind):
             continue  # what it would say is said by that field
         else:
             for path, own in row.native(value).items():
-                remarks += _put(left, row, path, own, written)
+                if wrong := _put(left, row, path, own, written):
+                    remarks.append(wrong)
     return Translated(left, tuple(remarks), written)
 
 
@@ -59,39 +61,41 @@ def answers(
     written: list[tuple[ForeignField, Any]] = []
     _split(tree_of(rows), content, written)
     for row, value in written:
-        yield from _answer(row, value, whose)
+        if remark := _answer(row, value, whose):
+            yield remark
 
 
-def _answer(row: ForeignField, value: object, whose: str) -> Iterator[Remark]:
-    """A note, a warning, or nothing where it asks for what is done anyway."""
-    if any(value == each and type(value) is type(each) for each in row.quiet):
-        return
+def _answer(row: ForeignField, value: object, whose: str) -> Remark | None:
+    """A note, a warning, or None where it asks for what is done anyway."""
+    for quiet in row.quiet:
+        if value == quiet and type(value) is type(quiet):
+            return None
     if row.is_lost:
-        yield Remark("FieldIgnored", row.path, f"{whose}'s, and has no effect here: {row.text}")
-    else:
-        yield Remark("FieldAnswered", row.path, f"{whose}'s, and needed no more: {row.text}")
+        return Remark("FieldIgnored", row.path, f"{whose}'s, and has no effect here: {row.text}")
+    return Remark("FieldAnswered", row.path, f"{whose}'s, and needed no more: {row.text}")
 
 
 def _put(
     left: dict[str, Any], row: ForeignField, path: str, own: object, written: dict[str, str]
-) -> Iterator[Remark]:
-    """Give our field its value, unless it has another."""
+) -> Remark | None:
+    """Give our field its value; what is wrong where it has another."""
     there = _get(left, path)
-    flag = own[0] if isinstance(own, tuple) else ""
-    if isinstance(own, tuple):  # words of a command line: they are added to the others
+    flag = ""
+    if type(own) is tuple:  # words of a command line: they are added to the others
+        flag = own[0]
         own, there = _added(there or [], own)
-    elif isinstance(own, dict) and isinstance(there, dict):
+    elif there is not None and isinstance(own, dict) and isinstance(there, dict):
         own, there = _merged(there, own)
     if there is None:
         _set(left, path, own)
         written.setdefault(path, row.path)
         if flag:
             written[f"{path} {flag}"] = row.path
-    elif there != own:
-        first = written.get(path, path)
-        yield Remark(
-            "Schema", row.path, f"it says {own}, and {first} says {there}; keep one of them"
-        )
+        return None
+    if there == own:
+        return None
+    first = written.get(path, path)
+    return Remark("Schema", row.path, f"it says {own}, and {first} says {there}; keep one of them")
 
 
 def _merged(entries: Mapping[str, Any], more: Mapping[str, Any]) -> tuple[object, object]:
@@ -128,13 +132,15 @@ def _get(content: Mapping[str, Any], path: str) -> Any:  # noqa: ANN401  # JSON
     return node
 
 
-def _set(content: dict[str, Any], path: str, value: object) -> None:
-    """Whatever contains it is copied: the document stays as it was written."""
-    *parts, last = _parts(path)
+def _set(left: dict[str, Any], path: str, value: object) -> None:
+    """Whatever contains it is copied, but for the spec, which `_split` made: the document stays as
+    it was written."""
+    spec, *parts, last = _parts(path)
+    node = left.setdefault(spec, {})
     for name in parts:
-        content[name] = dict(content.get(name, {}))
-        content = content[name]
-    content[last] = value
+        node[name] = dict(node.get(name, {}))
+        node = node[name]
+    node[last] = value
 
 
 def _split(
