@@ -282,27 +282,6 @@ def test_a_watch_tells_what_happens_after_the_list(api: ApiServer, place: str) -
     assert events == [("ADDED", "a"), ("DELETED", "a")]
 
 
-def test_a_watch_is_not_drained_before_the_end_of_a_crowd(api: ApiServer, place: str) -> None:
-    version = api.list(CONFIG_MAPS, selector="app=client-test", namespace=place).resource_version
-    names = [f"large-{n}" for n in range(6)]
-    for name in names:
-        api.apply(_config_map(place, name, text="x" * 200_000))
-    watch = api.watch(
-        CONFIG_MAPS, selector="app=client-test", namespace=place, resource_version=version
-    )
-    seen: list[tuple[str, bool]] = []
-
-    for event in watch:
-        seen.append((event.object["metadata"]["name"], watch.is_drained))
-        if len(seen) == len(names):
-            api.apply(_config_map(place, "small"))
-        if watch.is_drained:
-            break
-    watch.release()
-
-    assert seen == [*((name, False) for name in names), ("small", True)]
-
-
 def test_a_watch_that_is_closed_ends_at_once(api: ApiServer) -> None:
     version = api.list(CONFIG_MAPS).resource_version
     watch = api.watch(CONFIG_MAPS, selector="app=nothing", resource_version=version)

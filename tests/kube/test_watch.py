@@ -210,6 +210,17 @@ def test_a_crowd_is_left_to_come_together_and_the_first_of_it_is_read_by_itself(
         mirror.stop()  # ends that at once
 
 
+def test_where_much_comes_at_once_it_is_read_on(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reflector, "_QUIET_S", HOUR_S)
+    with mirrored(place.api, place, gather_s=HOUR_S) as mirror:
+        for name, size in (("first", 0), ("large", 700_000), ("small", 0)):
+            place.put(name, text="x" * size)
+            wait_for(lambda name=name: name in _names(mirror))  # "large" without the hour after it
+        mirror.stop()
+
+
 def test_what_comes_while_somebody_is_told_is_told_together(place: Place) -> None:
     told = Told()
     with mirrored(place.api, place, changed=told) as mirror:
