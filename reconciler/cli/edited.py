@@ -102,28 +102,27 @@ class EditedFleet:
     ) -> dict[str, bytes | None]:
         """The files after an edit of each document; the last one of a file first, as the others
         then keep their numbers. Raises UsageError."""
-        from reconciler.source.edit import NotEditable
+        from reconciler.source.edit import NotEditable, made_of
 
         origins = self.loaded.origins
         files: dict[str, bytes | None] = {}
         for ref in sorted(refs, key=lambda ref: origins[ref].document, reverse=True):
-            if self.loaded.is_derived(ref):
-                raise self._by_hand(ref)
-            path = origins[ref].path
+            path, document = origins[ref].path, origins[ref].document
             data = files.get(path, self.files[path])
             assert data is not None, "it holds what is still to be edited"
             try:
-                files[path] = edit(data, origins[ref].document)
+                other = made_of(data, document, ref)
+                files[path] = edit(data, document) if other is None else data
             except NotEditable as error:
-                raise self._by_hand(ref) from error
+                why = "is written in a way that only its author can change safely"
+                raise self._by_hand(ref, why) from error
+            if other is not None:
+                raise self._by_hand(ref, f"is made of the {other} there")
         return files
 
-    def _by_hand(self, ref: ObjectRef) -> UsageError:
-        """For a document that is written in a way that no command may touch."""
-        return UsageError(
-            f"{self.place(ref)}: {ref} is written in a way that only its author can change safely;"
-            " edit the file by hand"
-        )
+    def _by_hand(self, ref: ObjectRef, why: str) -> UsageError:
+        """For a document that no command may touch."""
+        return UsageError(f"{self.place(ref)}: {ref} {why}; edit the file by hand")
 
 
 def named_objects(

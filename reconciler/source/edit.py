@@ -11,8 +11,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from reconciler.api.meta import ObjectRef
 from reconciler.source import places
 from reconciler.source.documents import read_foreign
+from reconciler.source.ours import ref_of
 from reconciler.source.places import Place
 
 _LINE = re.compile("[^\n\r\x85\u2028\u2029]*(?:\r\n|[\n\r\x85\u2028\u2029]|\\Z)")
@@ -22,6 +24,15 @@ _COMMENT = re.compile(r"\s*#")
 
 class NotEditable(ValueError):
     """The file is written in a way that only its author can change safely."""
+
+
+def made_of(data: bytes, document: int, ref: ObjectRef) -> str | None:
+    """The kind of the document that an object is made of, where it is another one: a ModelPool is
+    more than the service that becomes of it. Raises NotEditable."""
+    content = _content(data)[document]
+    if not isinstance(content, dict) or ref_of(content) in (None, ref):
+        return None
+    return str(content["kind"])
 
 
 def with_switch(data: bytes, document: int, key: str, *, on: bool) -> bytes:

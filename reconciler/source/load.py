@@ -96,10 +96,6 @@ class Loaded:
         """The fields of ours that an object's document says by names of another project."""
         return self.names.get(ref, _NO_NAMES)
 
-    def is_derived(self, ref: ObjectRef) -> bool:
-        """Whether its document is of another kind, and more than this one object."""
-        return ref in self.names and ref not in self.standing.written
-
     @property
     def errors(self) -> tuple[Problem, ...]:
         """Errors. If there is a fleet as well, they concern this node, and hold what they concern

@@ -67,18 +67,26 @@ def test_a_suspended_service_stops_by_the_plan_that_follows_and_resumes_as_it_wa
     assert desk.files() == before
 
 
+DEPLOYMENT = document(
+    "ModelDeployment", "theirs", {"backend": "llamacpp", "model": "hf://a/b/c.gguf"}
+).replace(API_VERSION, "ai.flexinfer/v1alpha1")
+POOL = document("ModelPool", "theirs", {"members": [{"inferenceServiceRef": {"name": "more"}}]})
+
+
 @pytest.mark.parametrize("command", ["suspend", "rm"])
-def test_no_command_writes_into_a_document_of_another_project(command: str, desk: Desk) -> None:
-    """It is two objects, and its fields are not ours."""
-    text = document("ModelDeployment", "tiny", {"backend": "llamacpp", "model": "hf://a/b/c.gguf"})
-    theirs = text.replace(API_VERSION, "ai.flexinfer/v1alpha1")
+@pytest.mark.parametrize("theirs", [DEPLOYMENT, POOL], ids=["ModelDeployment", "ModelPool"])
+def test_no_command_writes_into_a_document_of_another_project(
+    theirs: str, command: str, desk: Desk
+) -> None:
+    """It is more than one object, and its fields are not ours."""
     (desk.root / "theirs.yaml").write_text(f"{theirs}---\n{service('more')}")
     before = desk.files()
 
-    code, _, err = desk.type(command, "tiny")
+    code, _, err = desk.type(command, "theirs")
 
     assert code == 64, err
-    assert "edit the file by hand" in err
+    kind = theirs.partition("kind: ")[2].partition("\n")[0]
+    assert f"is made of the {kind} there; edit the file by hand" in err
     assert desk.files() == before
 
 
