@@ -68,10 +68,14 @@ def packed(manifest: Manifest) -> Packed:
 
 
 def version_of(manifest: Manifest) -> int:
-    """Its resourceVersion; 0: it has none. Those of one kind grow, and may be compared since
+    """Its resourceVersion; 0: it has none."""
+    return as_number(str(manifest["metadata"].get("resourceVersion", "")))
+
+
+def as_number(version: str) -> int:
+    """A resourceVersion; 0: it is none. Those of one kind grow, and may be compared since
     Kubernetes 1.35 (KEP-5504)."""
-    text = str(manifest["metadata"].get("resourceVersion", ""))
-    return int(text) if text.isdecimal() else 0
+    return int(version) if version.isdecimal() else 0
 
 
 def generation_of(manifest: Manifest) -> int | None:

@@ -522,13 +522,33 @@ def test_what_was_written_is_there_before_a_watch_brings_it_and_not_for_long(
     own = ReadYourWritesApi.like(shared_cluster.client())
     place.api = own
     first, second = place.put("a"), place.put("b")
-    assert set(own.with_notes(ObjectSet({}))) == {first, second}
+    assert set(own.with_notes(ObjectSet({}), {})) == {first, second}
 
     with monkeypatch.context() as soon:
         soon.setattr(read_your_writes, "LASTS_S", 0.0)
         third = place.put("c")
 
-    assert set(own.with_notes(ObjectSet({}))) == {third}
+    assert set(own.with_notes(ObjectSet({}), {})) == {third}
+    own.close()
+
+
+def test_what_was_written_and_removed_by_others_is_gone_once_a_watch_has_passed_it(
+    shared_cluster: Cluster, place: Place
+) -> None:
+    """And not before: until then the copy does not have it yet."""
+    others, own = place.api, ReadYourWritesApi.like(shared_cluster.client())
+    with mirrored(others, place) as mirror:
+        place.api = own
+        written = place.put("a")
+        place.api = others
+        place.remove(written)
+        place.put("b")
+        wait_for(lambda: _names(mirror) == {"b"})
+
+        seen = mirror.objects()
+        assert seen is not None
+        assert written in own.with_notes(seen, {})
+        assert written not in own.with_notes(seen, mirror.reached())
     own.close()
 
 

@@ -95,6 +95,10 @@ class InformerCache:
             merged |= feed.objects()
         return ObjectSet(merged)
 
+    def reached(self) -> Mapping[OwnedKind, int]:
+        """The version up to which `objects`, asked for afterwards, has everything of a kind."""
+        return {feed.kind: feed.reached for feed in self._feeds}
+
     @property
     def is_fresh(self) -> bool:
         """Whether `objects` may be taken for what the cluster has, absences included."""

@@ -122,12 +122,13 @@ class WatchingObserver:
 
     def __call__(self, fleet: str) -> Snapshot:
         cache = self._following(fleet)
+        reached = cache.reached()
         objects = self._first(cache)
         if objects is None or not cache.is_fresh:
             raise _why(cache, self._api.name)
         absent = [kind for kind, f in cache.freshness.items() if f is Freshness.ABSENT]
         if self._noted is not None:
-            objects = self._noted.with_notes(objects)
+            objects = self._noted.with_notes(objects, reached)
         ours, parent = _of(objects, fleet, self._members), objects.get(parent_id(fleet))
         given = (_own(absent), self._documents(), _slices(objects), _others(absent))
         return Snapshot(ours, parent, *given)

@@ -15,9 +15,9 @@ from typing import Any
 from reconciler.kube.client.api import ApiServer
 from reconciler.kube.client.transport import Transport
 from reconciler.kube.object_set import ObjectSet, Packed, packed, version_of
-from reconciler.kube.objects import MANAGER, Manifest, ObjectId, id_of
+from reconciler.kube.objects import MANAGER, OWNED_KINDS, Manifest, ObjectId, OwnedKind, id_of
 
-LASTS_S = 5.0  # what has not come until then was changed by someone else since
+LASTS_S = 30.0  # of what no watch brings, as it is no kind that is followed
 
 _Note = tuple[float, Packed | None, int, str]
 """When, what is there now (None: nothing), its version and uid."""
@@ -35,13 +35,17 @@ class ReadYourWritesApi(ApiServer):
     def like(cls, api: ApiServer) -> ReadYourWritesApi:
         return cls(api.name, api._transport)
 
-    def with_notes(self, seen: ObjectSet) -> ObjectSet:
-        """What a watch has seen, with what it has not seen yet of what we wrote."""
+    def with_notes(self, seen: ObjectSet, reached: Mapping[OwnedKind, int]) -> ObjectSet:
+        """What watches have seen, with what they have not seen yet of what we wrote. `reached`: the
+        versions up to which they have seen everything; what was written before and is not there was
+        changed by someone else since."""
         now, news = time.monotonic(), dict[ObjectId, Packed | None]()
         with self._noting:
             for oid, (at, written, version, uid) in tuple(self._notes.items()):
                 is_known = (
-                    _is_written(seen, oid, version) if written else _is_gone(seen.get(oid), uid)
+                    _seen_to(oid, seen, reached) >= version
+                    if written
+                    else _is_gone(seen.get(oid), uid)
                 )
                 if is_known or now - at > LASTS_S:
                     del self._notes[oid]
@@ -97,10 +101,10 @@ class ReadYourWritesApi(ApiServer):
                 del self._notes[old]
 
 
-def _is_written(seen: ObjectSet, oid: ObjectId, version: int) -> bool:
-    """Whether the watch has what we wrote, or something newer."""
-    have = seen.version(oid)
-    return have is not None and have >= version
+def _seen_to(oid: ObjectId, seen: ObjectSet, reached: Mapping[OwnedKind, int]) -> int:
+    """The version up to which a watch has seen how an object is."""
+    kind = OWNED_KINDS.get((oid.group, oid.kind))
+    return max(seen.version(oid) or 0, reached.get(kind, 0) if kind else 0)
 
 
 def _is_gone(have: Manifest | None, uid: str) -> bool:

@@ -22,7 +22,7 @@ from reconciler.kube.client.errors import (
 )
 from reconciler.kube.client.stream import Watch, WatchEvent
 from reconciler.kube.informer.backoff import Pause
-from reconciler.kube.object_set import Packed, packed
+from reconciler.kube.object_set import Packed, as_number, packed
 from reconciler.kube.objects import Manifest, ObjectId, OwnedKind, id_of
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ class Reflector:
         self._watch: Watch | None = None
         self._versions: dict[ObjectId, str] = {}
         self._version: str | None = None  # where the next watch goes on; None: list first
+        self.reached = 0  # the version up to which everything is in the copy
         self._was_served = False
         self._is_new = False  # it was listed, or tried to, and no watch has worked since
         self._failures = 0  # in a row
@@ -153,6 +154,7 @@ class Reflector:
         with self._lock:
             self._objects = objects
         self._versions, self._version = versions, version
+        self.reached = as_number(version)
         self._was_served = True
         self._works()
         if is_new:
@@ -215,17 +217,20 @@ class Reflector:
 
     def _take(self, event: WatchEvent) -> None:
         self._version = event.resource_version
-        if event.type == "BOOKMARK":
-            return
-        oid = id_of(event.object)
+        if event.type != "BOOKMARK":
+            self._keep(event)
+        self.reached = as_number(event.resource_version)
+
+    def _keep(self, event: WatchEvent) -> None:
+        oid, version = id_of(event.object), event.resource_version
         if event.type == "DELETED":
             self._versions.pop(oid, None)
             with self._lock:
                 known = self._objects.pop(oid, None)
             if known is not None:
                 self._news()
-        elif self._versions.get(oid) != self._version:
-            self._versions[oid] = self._version
+        elif self._versions.get(oid) != version:
+            self._versions[oid] = version
             now = packed(self._view.slim(event.object)).smaller()
             with self._lock:
                 before, self._objects[oid] = self._objects.get(oid), now
