@@ -502,18 +502,24 @@ def test_who_may_not_look_has_nothing_and_is_told_why(
     mirror.stop()
 
 
-def test_what_nobody_needs_is_dropped_on_arrival(place: Place) -> None:
-    def without_managed_fields(item: dict[str, Any]) -> dict[str, Any]:
-        item["metadata"].pop("managedFields", None)
+def test_what_nobody_needs_is_dropped_on_arrival(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    dropped = ("managedFields", "resourceVersion")
+
+    def without_these(item: dict[str, Any]) -> dict[str, Any]:
+        for name in dropped:
+            item["metadata"].pop(name, None)
         return item
 
     before = place.put("before")
-    with mirrored(place.api, place, slim=without_managed_fields) as mirror:
+    with mirrored(place.api, place, slim=without_these) as mirror:
         after = place.put("after")
         wait_for(lambda: _names(mirror) == {"before", "after"})
 
         objects = mirror.objects() or {}
-        assert all("managedFields" not in objects[oid]["metadata"] for oid in (before, after))
+        assert all(set(dropped).isdisjoint(objects[oid]["metadata"]) for oid in (before, after))
+        assert caplog.messages == [], "nothing was listed again"
 
 
 def test_what_was_written_is_there_before_a_watch_brings_it_and_not_for_long(

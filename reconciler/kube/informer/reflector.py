@@ -216,13 +216,13 @@ class Reflector:
             self._answered()
 
     def _take(self, event: WatchEvent) -> None:
-        self._version = event.resource_version
+        self._version = version = event.resource_version  # which `slim` may drop
         if event.type != "BOOKMARK":
-            self._keep(event)
-        self.reached = as_number(event.resource_version)
+            self._keep(event, version)
+        self.reached = as_number(version)
 
-    def _keep(self, event: WatchEvent) -> None:
-        oid, version = id_of(event.object), event.resource_version
+    def _keep(self, event: WatchEvent, version: str) -> None:
+        oid = id_of(event.object)
         if event.type == "DELETED":
             self._versions.pop(oid, None)
             with self._lock:
