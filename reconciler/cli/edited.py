@@ -102,7 +102,7 @@ class EditedFleet:
     ) -> dict[str, bytes | None]:
         """The files after an edit of each document; the last one of a file first, as the others
         then keep their numbers. Raises UsageError."""
-        from reconciler.source.edit import NotEditable, made_of
+        from reconciler.source.edit import NotEditable, other_kind
 
         origins = self.loaded.origins
         files: dict[str, bytes | None] = {}
@@ -111,7 +111,7 @@ class EditedFleet:
             data = files.get(path, self.files[path])
             assert data is not None, "it holds what is still to be edited"
             try:
-                other = made_of(data, document, ref)
+                other = other_kind(data, document, ref)
                 files[path] = edit(data, document) if other is None else data
             except NotEditable as error:
                 why = "is written in a way that only its author can change safely"

@@ -26,7 +26,7 @@ class NotEditable(ValueError):
     """The file is written in a way that only its author can change safely."""
 
 
-def made_of(data: bytes, document: int, ref: ObjectRef) -> str | None:
+def other_kind(data: bytes, document: int, ref: ObjectRef) -> str | None:
     """The kind of the document that an object is made of, where it is another one: a ModelPool is
     more than the service that becomes of it. Raises NotEditable."""
     content = _content(data)[document]

@@ -29,6 +29,7 @@ from reconciler.source.files import (
     problem_at,
     read_all,
 )
+from reconciler.source.hub_sources import AddressedModels, with_hub_sources
 from reconciler.source.model_files import FactsByDigest, read_model_files
 from reconciler.source.places import Place
 from reconciler.source.pools import Placed, PooledServices, with_pools
@@ -111,6 +112,7 @@ class LoadCache:
     headers: FactsByDigest = field(default_factory=FactsByDigest)
     services: FilledServices = field(default_factory=FilledServices)
     templates: ServicesWithTexts = field(default_factory=ServicesWithTexts)
+    addressed: AddressedModels = field(default_factory=AddressedModels)
     settled: Settled = field(default_factory=Settled)
     pools: PooledServices = field(default_factory=PooledServices)
     drafts: DraftFiles = field(default_factory=DraftFiles)
@@ -245,7 +247,8 @@ def _checked(
 ) -> _Checked:
     """`read.origins` is given those of what is derived."""
     stated, templates = with_templates(checkout, read.stated, read.origins, cache.templates)
-    filled = with_model_gpus(stated, cache.services)
+    addressed, repositories = with_hub_sources(checkout, stated, cache.addressed)
+    filled = with_model_gpus(addressed, cache.services)
     objects, remarks = with_pools(
         read.files, filled, read.known, read.origins, runtimes, cache.pools
     )
@@ -263,6 +266,7 @@ def _checked(
     findings = (
         *without_repeats(read.findings()),
         *templates,
+        *repositories,
         *no_files,
         *(finding for each in settled.values() for finding in each.findings),
         *(settled[f.ref].placed(f) if f.ref in settled else f for f in check_all(declared)),
