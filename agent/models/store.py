@@ -100,6 +100,8 @@ class ModelStore:
         source and digest share one download, failed ones keep their pause."""
         if self.lookup(model) is None:
             self._downloads.want(model, context or FetchContext())
+        elif not self._in_turn:  # else another pod may be at work, without a lock
+            _clear(self._place(model))  # of who was killed once it had put the model there
 
     def downloads(self) -> tuple[Download, ...]:
         """Progress of the downloads, for status and progress bars."""
@@ -297,6 +299,12 @@ def _touched(place: Path) -> float:
     return max(times)
 
 
+def _clear(place: Path) -> None:
+    """Remove a folder of partial files and its lock, unless somebody works there."""
+    if place.exists() or place.with_suffix(".lock").exists():
+        _give_up(place)
+
+
 def _give_up(place: Path) -> int:
     """Remove what has arrived of a model that nobody works on; the bytes that it took."""
     lock = place.with_suffix(".lock")
@@ -305,7 +313,8 @@ def _give_up(place: Path) -> int:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             freed = used_bytes(place)
-            shutil.rmtree(place)
+            if place.exists():
+                shutil.rmtree(place)
             lock.unlink()
             return freed
         finally:

@@ -23,6 +23,7 @@ import pytest
 
 from agent.models.downloads import Downloads, Transfer
 from agent.models.store import DownloadPhase, ModelStore
+from reconciler.api.digest import digest
 from reconciler.api.errors import DownloadFailed
 from reconciler.api.quantity import show_bytes
 from reconciler.fleet.model_file import ModelFile
@@ -136,6 +137,28 @@ def test_a_verified_model_lies_under_its_digest_read_only_with_its_facts(
         assert found.size_bytes == len(tiny)
         assert store.facts(found.digest) == read_path(found.path)
         assert leftovers(tmp_path / "models") == []
+
+
+@pytest.mark.parametrize("parts", [("data",), ()], ids=["files", "the lock alone"])
+def test_what_one_left_who_was_killed_at_the_end_goes_unless_somebody_works_there(
+    parts: tuple[str, ...], tmp_path: Path, tiny: bytes
+) -> None:
+    with FileServer(tiny) as server, opened(tmp_path) as store:
+        wanted = model(server.url, sha256=sha256(tiny))
+        store.ensure(wanted)
+        settle(store, wanted)
+        place = tmp_path / "partial" / digest([wanted.origin, wanted.sha256])
+        for part in parts:
+            place.mkdir()
+            (place / part).touch()
+        with place.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            store.ensure(wanted)
+            assert leftovers(tmp_path) != []
+
+        store.ensure(wanted)
+
+        assert leftovers(tmp_path) == []
 
 
 def test_the_facts_survive_a_restart_without_reading_the_model(tmp_path: Path, tiny: bytes) -> None:
