@@ -112,6 +112,7 @@ def test_what_becomes_of_followed_pods_costs_no_call(place: Place, followed: Fol
     oid = place.put("chat-a")
     (first,) = until(followed, place, chat=["chat-a"])[place.ref("chat")]
     (again,) = followed(FLEET, {place.ref("chat")})[place.ref("chat")]
+    wait_for(lambda: place.proxy.watches == 1, "its watch has begun")
     asked = len(place.proxy.requests)
 
     assert first is again, "it is read once while it stays the same"
