@@ -164,7 +164,7 @@ def _line(text: str, word: str) -> str:
 def test_of_two_services_that_cannot_both_run_the_plan_says_who_stays_and_why(
     machine: Machine, fleet: Fleet
 ) -> None:
-    small = node("here", hardware={"memory": "16Gi"}, memory={"budget": "400Mi"})
+    small = node("here", hardware={"memory": "4Gi"}, memory={"budget": "400Mi"})
     fleet.repo.publish({"nodes/here.yaml": small}, "A small budget")
     fleet.push_service("low", priority="low")
     here = ("-C", fleet.url, "--local=here")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -63,11 +64,18 @@ def place(shared_cluster: Cluster) -> Iterator[Place]:
         yield Place(shared_cluster, proxy)
 
 
+def waits(event: threading.Event) -> None:
+    event.wait()
+
+
 @pytest.fixture
 def followed(place: Place) -> Iterator[FollowedPods]:
-    source = FollowedPods(place.proxy.api(), lambda: None)
+    source, may_answer = FollowedPods(place.proxy.api(), lambda: None), threading.Event()
+    place.proxy.before = lambda *_: waits(may_answer)
     with pytest.raises(ClusterError, match="not listed yet"):
         source(FLEET, {place.ref("chat")})
+    place.proxy.before = None
+    may_answer.set()
     yield source
     source.close()
 

@@ -98,8 +98,9 @@ class World:
 
 
 def here(**spec: Any) -> Files:
-    """The machine's own document, and a model that is in the folder."""
-    stated = {"hardware": {"memory": "16Gi"}, **spec}
+    """The machine's own document, and a model that is in the folder. It states little memory:
+    the rest is for others, of whom a busy machine has many."""
+    stated = {"hardware": {"memory": "4Gi"}, **spec}
     return {"node.yaml": node("here", **stated), "tiny.yaml": model("tiny", source="tiny.gguf")}
 
 
