@@ -96,6 +96,7 @@ def test_a_replace_cuts_only_what_is_past_the_drain_deadline_and_says_how_many(
         fates = [request.result() for request in requests]
 
     assert fates == [Fate.CUT] * 3
+    running.wait_said("of draining")
     assert _CUT.findall(running.err) == [("3", "1")]
 
 

@@ -220,7 +220,8 @@ def test_another_command_line_is_mended_once_or_only_shown(
             lambda: "a restart did not change that" in str(drift_of(machine, "chat")),
             "that it is shown only",
         )
-        assert "msg=applied action=drift service=default/chat message=starts" in agent.err
+        agent.wait_said("msg=applied action=drift service=default/chat message=starts")
+        agent.wait_said("msg=ready service=default/chat", count=2)
         assert agent.err.count("msg=ready service=default/chat") == 2  # mended once
     else:
         plan = machine.reconcile("-C", fleet.url, "--dry-run", "--local")

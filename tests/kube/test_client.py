@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -275,11 +276,20 @@ def test_a_watch_tells_what_happens_after_the_list(api: ApiServer, place: str) -
         selector="app=client-test",
         namespace=place,
         resource_version=version,
-        timeout_s=1,
     )
+    named = ((e.type, e.object["metadata"]["name"]) for e in watch if e.type != "BOOKMARK")
+    events = [*islice(named, 2)]
+    watch.release()
 
-    events = [(e.type, e.object["metadata"]["name"]) for e in watch if e.type != "BOOKMARK"]
     assert events == [("ADDED", "a"), ("DELETED", "a")]
+
+
+def test_a_watch_ends_without_an_error_when_its_time_is_over(api: ApiServer) -> None:
+    version = api.list(CONFIG_MAPS).resource_version
+
+    watch = api.watch(CONFIG_MAPS, selector="app=none", resource_version=version, timeout_s=1)
+
+    assert {event.type for event in watch} <= {"BOOKMARK"}
 
 
 def test_a_watch_that_is_closed_ends_at_once(api: ApiServer) -> None:

@@ -20,6 +20,8 @@ from tests.support.fleets import small_fleet, write_fleet
 from tests.support.targets import InMemoryTarget, NoJournal
 from tests.support.wait import PATIENCE_S, wait_for
 
+_QUICK_ENOUGH = "a round for which this machine was quick enough"
+
 
 def test_any_number_of_reasons_is_one_look_and_reads_the_source_if_one_of_them_does() -> None:
     wake = Wake()
@@ -58,27 +60,37 @@ def test_changes_of_many_are_gathered_for_as_long_as_their_pass_took_and_nothing
         wake.wait(PATIENCE_S)
         return time.monotonic() - began
 
-    crowd = waited_s(wake.pass_soon, wake.pass_soon, after_pass_s=0.1)
-    longest = waited_s(wake.pass_soon, after_pass_s=0.5)
-    pushed = waited_s(wake.pass_soon, wake.fetch, after_pass_s=0.5)
-    ended = waited_s(wake.pass_soon, wake.stop, after_pass_s=0.5)
+    def is_gathered_for_as_long_as_its_pass_took() -> bool:
+        crowd_s = waited_s(wake.pass_soon, wake.pass_soon, after_pass_s=0.1)
+        assert crowd_s >= 0.3
+        return crowd_s < LONGEST_GATHER_S
 
-    assert 0.3 <= crowd < LONGEST_GATHER_S
-    assert longest >= LONGEST_GATHER_S
-    assert max(pushed, ended) < LONGEST_GATHER_S
+    def is_awake_at_once(reason: Callable[[], None]) -> bool:
+        return waited_s(wake.pass_soon, reason, after_pass_s=0.5) < LONGEST_GATHER_S
+
+    assert waited_s(wake.pass_soon, after_pass_s=0.5) >= LONGEST_GATHER_S
+    wait_for(is_gathered_for_as_long_as_its_pass_took, _QUICK_ENOUGH)
+    for reason in (wake.fetch, wake.stop):
+        wait_for(lambda reason=reason: is_awake_at_once(reason), _QUICK_ENOUGH)
 
 
 def test_one_change_in_a_quiet_time_is_looked_at_at_once() -> None:
     wake = Wake()
     wake.wait(0)
-    time.sleep(0.5)  # a long pass
-    soon = threading.Timer(LONGEST_GATHER_S + 0.1, wake.pass_soon)
-    soon.start()
-    began = time.monotonic()
 
-    wake.wait(PATIENCE_S)
+    def is_looked_at_at_once() -> bool:
+        time.sleep(0.5)  # a long pass
+        changed_at: list[float] = []
 
-    assert time.monotonic() - began < LONGEST_GATHER_S + 0.1 + 0.5
+        def change() -> None:
+            changed_at.append(time.monotonic())
+            wake.pass_soon()
+
+        threading.Timer(LONGEST_GATHER_S + 0.1, change).start()
+        wake.wait(PATIENCE_S)
+        return time.monotonic() - changed_at[0] < LONGEST_GATHER_S / 2
+
+    wait_for(is_looked_at_at_once, _QUICK_ENOUGH)
 
 
 def test_who_is_told_to_stop_looks_up_at_once_and_stays_stopped() -> None:

@@ -75,7 +75,7 @@ def test_what_cannot_be_read_is_said(pattern: str, why: str) -> None:
 
 
 def test_no_pattern_takes_long() -> None:
-    started = time.monotonic()
+    started = time.process_time()  # what others do meanwhile is not counted
 
     assert not pattern_of("(a*)*(a|a)*(.*.*.*)*x$").is_in("a" * 5000)
-    assert time.monotonic() - started < 1
+    assert time.process_time() - started < 1

@@ -30,6 +30,7 @@ from tests.support.fleets import document, model, service, write_fleet
 from tests.support.gguf_models import tiny_llama
 from tests.support.http import FileServer
 from tests.support.pure_cluster import PureCluster
+from tests.support.wait import PATIENCE_S
 
 HUGE = 99_999_999  # tokens of context
 
@@ -339,7 +340,7 @@ def test_a_loop_stands_still_once_for_a_silent_hub_and_hears_of_its_answer(
 
     server.go_on.set()
 
-    assert changed.wait(20)
+    assert changed.wait(PATIENCE_S)
     assert (waited_once, set(waited_for)) == ({1}, {0})
     assert (first.facts, again.facts) == ({}, {})
     assert len(first.refreshed(headers.facts).facts) == 1

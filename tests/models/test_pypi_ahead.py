@@ -182,7 +182,7 @@ def test_a_plan_that_is_interrupted_leaves_no_pip_and_no_file(
 
         plan.send_signal(signal.SIGINT)
 
-    wait_for(lambda: not _pips(), "pip is gone", timeout_s=10)
+    wait_for(lambda: not _pips(), "pip is gone")
     assert not list((tmp_path / "tmp").glob("fleet-pip-*"))
 
 
