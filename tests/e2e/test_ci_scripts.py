@@ -21,6 +21,7 @@ from tests.support.gguf_models import tiny_llama
 from tests.support.llama_server import llama_server
 from tests.support.pods import get, running, wait_readyz
 from tests.support.ports import own_port
+from tests.support.wait import PATIENCE_S
 
 pytestmark = pytest.mark.e2e
 
@@ -173,7 +174,7 @@ def wait_begun(client: subprocess.Popen[str]) -> None:
 
 def test_the_client_of_the_kind_job_gets_its_short_answer(engine: Server) -> None:
     with ask(engine, "tiny") as client:
-        said, _ = client.communicate(timeout=60)
+        said, _ = client.communicate(timeout=PATIENCE_S)
 
     assert (client.returncode, "16 of 16 tokens" in said) == (0, True), said
 
@@ -191,8 +192,8 @@ def test_the_long_answer_of_the_kind_job_is_one_that_a_drain_waits_for(
             wait_begun(client)
             drain = threading.Thread(target=get, args=(own, "/drain"))
             drain.start()
-            said, _ = client.communicate(timeout=60)
-        drain.join(60)
+            said, _ = client.communicate(timeout=PATIENCE_S)
+        drain.join(PATIENCE_S)
 
     assert client.returncode == 0, said
     assert "ended by length" in said
@@ -204,7 +205,7 @@ def test_an_answer_that_is_cut_is_a_failure_of_the_client(engine: Server) -> Non
     with ask(engine, "tiny", "--seconds", "30", "--most", "7000") as client:
         wait_begun(client)
         engine.process.kill()
-        said, _ = client.communicate(timeout=60)
+        said, _ = client.communicate(timeout=PATIENCE_S)
 
     assert client.returncode == 1, said
     assert "ended by None" in said

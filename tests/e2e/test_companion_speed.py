@@ -81,8 +81,10 @@ def _instances(home: ClusterFleet) -> list[dict[str, Any]]:
 
 
 def _is_shown(home: ClusterFleet) -> bool:
-    """Whether people see what is told. False: it became another figure meanwhile."""
-    (told,) = _instances(home)
+    """Whether people see what is told. False: it became another figure meanwhile, or none."""
+    if not (found := _instances(home)):
+        return False
+    (told,) = found
     figure = told["tokensPerSecond"]
     shown = home.run("status", "-o", "json").json()["services"][0]["placements"][0]
     text = home.run("status").out
@@ -106,9 +108,15 @@ def test_what_a_pod_writes_is_in_the_status_of_its_service_until_it_is_suspended
     assert _instances(home) == [], "what ends at once asks no companion"
 
     loop = home.loop()
-    wait_for(lambda: bool(_instances(home)), "the speed of its pod")
+    found: list[dict[str, Any]] = []
 
-    (told,) = _instances(home)
+    def is_told() -> bool:
+        found[:] = _instances(home)
+        return bool(found)
+
+    wait_for(is_told, "the speed of its pod")
+
+    (told,) = found
     assert (told.keys(), told["node"]) == ({"node", "tokensPerSecond"}, "edge")
     assert told["tokensPerSecond"] > 0
     wait_for(lambda: _is_shown(home), "every view has the same figure")

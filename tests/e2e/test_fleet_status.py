@@ -74,6 +74,7 @@ def test_a_refused_a_held_and_a_lost_head_are_conditions_and_events_of_the_fleet
     assert "chat.yaml:" in said["refused"]["problem"]
     assert "contextSize" in condition(home, "Current")[2]
     assert "RevisionRefused" in home.cluster.kubectl("get", "fleet")
+    wait_for(lambda: bool(events(home, bad[:12])), "its event, which comes after the status")
     assert events(home, bad[:12]) == {"RevisionRefused": 1}
 
     newest = home.push(chat=service("chat", "phi"))
@@ -170,6 +171,10 @@ def test_what_the_api_server_refuses_holds_only_its_own_service(home: ClusterFle
         home.cluster.wait(f"isvc/{name}", "--for=create")
         home.cluster.wait(f"isvc/{name}", told)
         home.cluster.wait(f"isvc/{name}", "--for=condition=Ready")
+    why = "--for=jsonpath={.status.conditions[?(@.type=='Ready')].reason}=ApplyFailed"
+    for what in ("--for=create", why):
+        home.cluster.wait("isvc/refused", "-n", "quota", what)
+    wait_for(lambda: status(home)["observedRevision"] == head, "the Fleet's own status")
     refused = home.cluster.json("get", "isvc", "refused", "-n", "quota")["status"]
     conditions = {c["type"]: c for c in refused["conditions"]}
     for kind, truth in (("Ready", "False"), ("Reconciling", "True")):

@@ -19,7 +19,7 @@ from tests.support.cluster import Cluster
 from tests.support.machines import case, write
 from tests.support.ports import own_ports
 from tests.support.reconciler import Machine
-from tests.support.wait import wait_for
+from tests.support.wait import PATIENCE_S, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.cluster]
 
@@ -180,7 +180,7 @@ def test_a_port_that_is_taken_is_said(cluster: Cluster, machine: Machine) -> Non
 
 def _get(port: int, path: str) -> str:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE_S) as answer:
             return str(answer.read().decode())
     except OSError:
         return ""

@@ -85,6 +85,7 @@ def test_a_hung_engine_keeps_nobody_from_asking(machine: Machine, fleet: Fleet) 
     try:
         wait_for(lambda: "NotResponding" in request(url, "GET", "/readyz").text)
         said = request(url, "GET", "/readyz").json()["notReady"][0]["message"]
+        running.wait_said("NotResponding")  # its log is written by the loop, in its next pass
         views = (
             machine.agent("status").out,
             machine.reconcile("-C", fleet.url, "status", "--local").out,

@@ -11,6 +11,7 @@ from tests.support.cluster_fleet import ClusterFleet
 from tests.support.fleets import service
 from tests.support.other_crds import install_others
 from tests.support.reconciler import Machine
+from tests.support.wait import wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.cluster]
 OK = 0
@@ -83,6 +84,7 @@ def test_a_service_that_keda_scaled_to_zero_says_so_and_is_written_once(home: Cl
     home.once()
     home.cluster.wait("isvc", "chat", "--for=condition=Ready")
     home.cluster.kubectl("scale", "deployment", "chat", "--replicas=0")
+    wait_for(lambda: _runs(home) == 0, "its pods are gone")
 
     home.once()
     first = home.cluster.json("get", "isvc", "chat")
@@ -95,6 +97,11 @@ def test_a_service_that_keda_scaled_to_zero_says_so_and_is_written_once(home: Cl
     assert then["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
     assert home.cluster.json("get", "deployment", "chat")["spec"]["replicas"] == 0
     assert "ScaledToZero" in home.run("status").out
+
+
+def _runs(home: ClusterFleet) -> int:
+    """How many replicas the cluster has, whatever it is to have."""
+    return int(home.cluster.json("get", "deployment", "chat")["status"].get("replicas", 0))
 
 
 def _conditions(home: ClusterFleet) -> list[str]:

@@ -18,7 +18,7 @@ from tests.support.cluster_wipe import SYSTEM
 from tests.support.fleets import document, model
 from tests.support.reconciler import Finished, Machine, Running
 from tests.support.repos import Repo
-from tests.support.wait import wait_for
+from tests.support.wait import PATIENCE_S, wait_for
 
 PROD = "prod"
 _NOWHERE = "https://127.0.0.1:1"
@@ -88,7 +88,7 @@ class ClusterFleet:
 
     def once(self, *words: str) -> Finished:
         """Apply, and wait until all is ready. AssertionError with what it said: it was not."""
-        done = self.run("--once", "--timeout", "60s", *words)
+        done = self.run("--once", "--timeout", f"{PATIENCE_S:g}s", *words)
         assert done.code == 0, f"{done.code}\n{done.out}\n{done.err}"
         return done
 
