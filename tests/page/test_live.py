@@ -61,7 +61,7 @@ def test_viewers_of_which_half_never_read_keep_nobody_out(port: int) -> None:
             with contextlib.suppress(OSError):
                 viewer.recv(1 << 16)
 
-        assert _open_at(port) <= MOST_CONNECTIONS
+        assert _open_at(port) <= MOST_CONNECTIONS + 1  # who was accepted before another went
         wait_for(lambda: _is_answered(port), "an answer for one more")
 
 
