@@ -61,7 +61,7 @@ def test_a_silent_cluster_is_unknown_while_the_other_is_brought_up(
     assert [lost["target"] for lost in plan.json()["unreachable"]] == ["cluster/spare"]
     assert (plan.code, done.code) == (BLOCKED, BLOCKED)
     assert "?   InferenceService default/search" in done.out + done.err
-    assert home.cluster.json("get", "deployment", "chat")["status"]["readyReplicas"] == 1
+    home.cluster.wait("deployment/chat", "--for=jsonpath={.status.readyReplicas}=1")
 
 
 def test_a_run_that_cannot_make_an_object_has_failed(home: ClusterFleet) -> None:

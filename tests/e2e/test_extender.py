@@ -23,7 +23,7 @@ from tests.support.helm import CHART, NAMESPACE, helm, set_values
 from tests.support.ports import own_ports
 from tests.support.reconciler import Machine
 from tests.support.scheduling import GIB, GPU, LABELS, deployment, pod, result
-from tests.support.wait import wait_for
+from tests.support.wait import PATIENCE_S, wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.e2e]
 
@@ -124,6 +124,7 @@ def _configuration(
     made["profiles"] = [{"schedulerName": SCHEDULER}]
     made["leaderElection"] = {"leaderElect": False}
     made["extenders"][0]["tlsConfig"]["caFile"] = str(certificate)
+    made["extenders"][0]["httpTimeout"] = f"{PATIENCE_S:g}s"  # it would go on without an answer
     (folder / "scheduler.yaml").write_text(yaml.safe_dump(made))
     return folder / "scheduler.yaml"
 

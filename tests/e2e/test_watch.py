@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -90,12 +89,12 @@ def test_many_saves_in_a_row_are_one_change_and_end_in_the_last_one(
         last, before, began = next(lasts), watching.out.count("-/+"), time.monotonic()
         for step in reversed(range(13)):
             fleet.repo.write("services/chat.yaml", _chat(last - step))
-        are_in_a_row = time.monotonic() - began < 0.02
+        are_in_a_row = time.monotonic() - began < 0.5  # one a second later is another change
 
         chat = machine.wait_instance("chat", lambda i: i.ready and _setting(i.inputs) == last)
         assert chat.endpoint
         assert context_size(chat.endpoint) == last
-        assert not are_in_a_row or watching.out.count("-/+") - before <= 2
+        assert not are_in_a_row or watching.out.count("-/+") - before == 1
         return are_in_a_row
 
     wait_for(are_saved_in_a_row, "a round in which this machine did not pause between two saves")
@@ -277,13 +276,21 @@ def test_the_first_plan_of_a_loop_knows_of_a_model_what_a_dry_run_knows(
     work = ("-C", str(fleet.repo.work))
 
     said = machine.reconcile(*work, "--dry-run", "--local", "-o", "json", env=ONLINE).json()
-    shutil.rmtree(machine.root / "cache")
-    running = machine.start(*work, *words, "-o", "json", env=ONLINE)
-    running.wait_planned("\n")
+    numbers = itertools.count()
 
-    planned = json.loads(running.out.splitlines()[0])
-    assert _impacts(planned) == _impacts(said)
-    assert planned["changes"][0]["impact"]["downloadBytes"] == len(hub.data)
+    def knows_the_model() -> bool:
+        """A loop waits two seconds for a header, and then goes on without it."""
+        folder = machine.root / f"loop-{next(numbers)}"
+        folder.mkdir()
+        with Machine(folder) as new:
+            running = new.start(*work, *words, "-o", "json", env=ONLINE)
+            running.wait_planned("\n")
+            planned = json.loads(running.out.splitlines()[0])
+        download = planned["changes"][0]["impact"]["downloadBytes"]
+        assert download is None or _impacts(planned) == _impacts(said)
+        return bool(download == len(hub.data))
+
+    wait_for(knows_the_model, "a start for which this machine was quick enough")
 
 
 def test_a_loop_plans_without_a_header_that_is_late_and_again_when_it_comes(

@@ -237,7 +237,7 @@ def test_an_edit_of_a_models_folder_is_an_edit_of_the_work_tree(tmp_path: Path) 
 def test_a_file_is_read_again_only_if_it_changed_or_its_stamp_is_too_new_to_tell(
     make: Callable[[Path], Source], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    repo, opened, real, now_ns = Repo.create(tmp_path), list[str](), os.open, time.time_ns
+    repo, opened, real, began_ns = Repo.create(tmp_path), list[str](), os.open, time.time_ns()
     repo.publish(MLX)
     source = make(repo.work)
 
@@ -251,8 +251,9 @@ def test_a_file_is_read_again_only_if_it_changed_or_its_stamp_is_too_new_to_tell
         return sorted(path for path in opened if path.endswith((".yaml", ".json")))
 
     monkeypatch.setattr(os, "open", counted)
+    monkeypatch.setattr(time, "time_ns", lambda: began_ns)  # however long git has taken
     first, again = read(), read()
-    monkeypatch.setattr(time, "time_ns", lambda: now_ns() + 60 * 10**9)
+    monkeypatch.setattr(time, "time_ns", lambda: began_ns + 3600 * 10**9)
     later = read()
     repo.write("models/tiny/config.json", "[]")
     repo.write("node.yaml", f"{MLX['node.yaml']}\n")
