@@ -11,9 +11,10 @@ from agent.cli.commands import COMMANDS, foreign_names
 from reconciler import __version__
 from reconciler.api.errors import UsageError
 from reconciler.console.command import listed
-from reconciler.console.edge import Exit, Parser, guarded, no_command, width_of
+from reconciler.console.edge import Exit, guarded, width_of
 from reconciler.console.log_lines import prepare_logs
 from reconciler.console.option import add
+from reconciler.console.parser import Parser, no_command
 from reconciler.console.shared import STATE_DIR
 from reconciler.report.terminal import hanging
 

@@ -26,7 +26,7 @@ COMMANDS: Mapping[str, CommandRow] = MappingProxyType(
             also_called=("pull", "download"),
         ),
         "store": CommandRow(
-            "list, verify, import and clean up the models that are here", formats=TEXT_OR_JSON
+            "list, verify, import and remove the models that are here", formats=TEXT_OR_JSON
         ),
         "pod": CommandRow(
             "in a pod, beside an engine: fetch its models, wait for them, say when it is ready",
@@ -48,22 +48,25 @@ COMMANDS: Mapping[str, CommandRow] = MappingProxyType(
         "status": CommandRow(
             "what this machine's records say, and whether it answers",
             formats=TEXT_OR_JSON,
-            also_called=("get", "ps", "list", "ls"),
+            also_called=("get", "ps", "list", "ls", "info", "services", "is-active"),
         ),
         "leftovers": CommandRow(
             "what else of ours runs on this machine, and the command that ends it",
             formats=TEXT_OR_JSON,
         ),
-        "logs": CommandRow("print what a service's engine writes", formats=TEXT_OR_JSON),
+        "logs": CommandRow(
+            "print what a service's engine writes",
+            formats=TEXT_OR_JSON,
+            also_called=("log", "tail", "journal", "journalctl"),
+        ),
         "stop": CommandRow(
             "drain and stop services that were started here", also_called=("down", "kill")
         ),
     }
 )
-_OF_A_STORE = ("verify", "import", "gc")
 _OF_RECONCILE = (
     *("validate", "explain", "render", "deploy", "schema", "init", "ask", "open", "top", "events"),
-    *("suspend", "resume", "rm"),
+    *("suspend", "resume", "comment", "completion", "demo", "extender"),
 )
 
 
@@ -72,10 +75,13 @@ def foreign_names() -> Mapping[str, str]:
     return {
         **OF_OTHER_PROGRAMS,
         **other_names(COMMANDS),
-        **{word: f"fleet-agent store {word}" for word in _OF_A_STORE},
         **dict.fromkeys(("plan", "diff"), "reconcile plan --local"),
-        "apply": "reconcile apply --local",
-        **dict.fromkeys(("chat", "query", "prompt"), "reconcile ask"),
+        **{word: f"reconcile {word} --local" for word in ("apply", "watch", "follow")},
+        **dict.fromkeys(("chat", "query", "prompt", "generate", "exec"), "reconcile ask"),
+        **dict.fromkeys(("rm", "remove", "delete"), "reconcile rm or fleet-agent store rm"),
+        **dict.fromkeys(("describe", "show", "inspect"), "reconcile explain"),
+        "enable": "fleet-agent install",
+        "disable": "fleet-agent uninstall",
         **{word: f"fleet-agent --{word}" for word in ("version", "help")},
         **{word: f"reconcile {word}" for word in _OF_RECONCILE},
     }

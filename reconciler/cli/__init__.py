@@ -12,7 +12,8 @@ from types import ModuleType
 from reconciler import __version__
 from reconciler.cli.commands import COMMANDS, foreign_names
 from reconciler.console.command import listed
-from reconciler.console.edge import Exit, Parser, guarded, no_command, width_of
+from reconciler.console.edge import Exit, guarded, width_of
+from reconciler.console.parser import Parser, no_command
 from reconciler.report.terminal import hanging
 
 # Options whose value could be mistaken for a command's name.

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from reconciler.api.errors import UsageError
 from reconciler.cli.options import add_agent_options, add_local_options, check_output
 from reconciler.console.edge import Exit, tell
+from reconciler.console.value import argument, count
 from reconciler.models.url import is_loopback
 from reconciler.report.terminal import printable
 
@@ -47,7 +48,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--system", metavar="TEXT", help="what the model is to be")
     parser.add_argument("--image", metavar="FILE", help="a picture to ask about")
-    parser.add_argument("--max-tokens", type=int, metavar="COUNT", help="of an answer, at most")
+    parser.add_argument(
+        "--max-tokens", type=argument(count), metavar="COUNT", help="of an answer, at most"
+    )
     parser.add_argument("--wait", action="store_true", help="for it to be ready, ten minutes")
     add_agent_options(parser)
     add_local_options(parser)

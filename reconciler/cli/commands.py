@@ -38,6 +38,7 @@ COMMANDS: Mapping[str, CommandRow] = MappingProxyType(
         "follow": CommandRow(
             "make it so now, and with each new commit (what a bare `reconcile` does)",
             formats=TEXT_OR_JSON,
+            also_called=("serve", "daemon"),
         ),
         "run": CommandRow(
             "the four as options: --dry-run, --once, --watch, or none",
@@ -55,18 +56,30 @@ COMMANDS: Mapping[str, CommandRow] = MappingProxyType(
         "status": CommandRow(
             "what runs where, and how it is",
             formats=TEXT_OR_JSON,
-            also_called=("get", "ps", "list", "ls"),
+            also_called=(
+                *("get", "ps", "list", "ls", "info", "health", "is-active", "wait"),
+                *("services", "service", "nodes", "node", "pods"),
+            ),
         ),
         "ask": CommandRow(
             "ask a service that runs, and print its answer as it comes",
             formats=TEXT_OR_JSON,
             interleaves=True,
-            also_called=("chat", "query", "prompt"),
+            also_called=(
+                "chat",
+                "query",
+                "prompt",
+                "generate",
+                "embed",
+                "rerank",
+                "exec",
+                "attach",
+            ),
         ),
         "logs": CommandRow(
             "what a service's engine writes, on any node and in pods",
             formats=("text",),
-            also_called=("log", "tail"),
+            also_called=("log", "tail", "journal", "journalctl"),
         ),
         "top": CommandRow(
             "memory against its budget, tokens a second and requests, live",
@@ -87,13 +100,13 @@ COMMANDS: Mapping[str, CommandRow] = MappingProxyType(
         "stop": CommandRow("drain and stop services on this machine", also_called=("down", "kill")),
         "restart": CommandRow(
             "restart services on this machine, also what was stopped by hand",
-            also_called=("reload",),
+            also_called=("reload", "rollout"),
         ),
         "explain": CommandRow(
             "where an object goes, what it needs, how it is started, and why",
             formats=TEXT_OR_JSON,
             makes_no_garbage=True,
-            also_called=("describe", "show"),
+            also_called=("describe", "show", "inspect", "cat"),
         ),
         "render": CommandRow(
             "the commands, or a cluster's objects, that the fleet's services become",
@@ -109,17 +122,17 @@ COMMANDS: Mapping[str, CommandRow] = MappingProxyType(
         "suspend": CommandRow(
             "stop services and keep their files, in the fleet's own files",
             formats=("text",),
-            also_called=("pause",),
+            also_called=("pause", "disable"),
         ),
         "resume": CommandRow(
             "let suspended services run again",
             formats=("text",),
-            also_called=("unsuspend", "unpause"),
+            also_called=("unsuspend", "unpause", "enable"),
         ),
         "rm": CommandRow(
             "take services and other objects out of the fleet's files",
             formats=("text",),
-            also_called=("remove", "delete"),
+            also_called=("remove", "delete", "destroy"),
         ),
         "install": CommandRow(
             "put the reconciler into a Kubernetes cluster, or make a node's agent known there",
@@ -145,11 +158,11 @@ COMMANDS: Mapping[str, CommandRow] = MappingProxyType(
     }
 )
 
-_OF_AN_AGENT = ("fetch", "store", "doctor", "probe", "accept")
-
 
 def foreign_names() -> Mapping[str, str]:
-    """What other tools call it -> what does that here."""
-    agents = {word: f"fleet-agent {word}" for word in _OF_AN_AGENT}
+    """What other tools, and the other program, call it -> what does that here."""
+    from agent.cli.commands import COMMANDS as OF_AN_AGENT  # only where a word is not known
+
+    agents = {word: f"fleet-agent {word}" for word in OF_AN_AGENT}
     fetch = dict.fromkeys(("pull", "download"), "fleet-agent fetch")
     return {**OF_OTHER_PROGRAMS, **other_names(COMMANDS), **agents, **fetch}

@@ -16,6 +16,7 @@ from reconciler.api.errors import ForgeError, UsageError, error_text
 from reconciler.console.edge import Exit, tell
 from reconciler.console.option import add
 from reconciler.console.shared import REPOSITORY
+from reconciler.console.value import argument, count
 
 if TYPE_CHECKING:
     from reconciler.forges.forge import Forge
@@ -36,7 +37,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="of the comment, where a pull request has several (default: fleet)",
     )
     parser.add_argument(
-        "--number", type=int, metavar="N", help="of the pull request (default: as a CI job says)"
+        "--number",
+        type=argument(count),
+        metavar="N",
+        help="of the pull request (default: as a CI job says)",
     )
     add(parser, (REPOSITORY,))
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from reconciler.console.edge import Exit, Parser
+from reconciler.console.edge import Exit
+from reconciler.console.parser import Parser
 
 EXAMPLES = {
     "reconcile completion bash": "into ~/.local/share/bash-completion/completions/reconcile",

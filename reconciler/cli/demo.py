@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.api.errors import EngineError, StateError, error_text
 from reconciler.cli.options import add_fleet_options, add_node_options
-from reconciler.console.edge import Exit, Parser, tell
+from reconciler.console.edge import Exit, tell
 from reconciler.console.option import add, programs_of
+from reconciler.console.parser import Parser
 from reconciler.console.shared import OFFLINE
 from reconciler.console.value import PortRange
 from reconciler.report.terminal import Tone

@@ -16,6 +16,7 @@ from reconciler.cli.written import FileChange, add_commit_options, how_applied, 
 from reconciler.console.edge import Exit, tell
 from reconciler.console.option import add
 from reconciler.console.shared import OFFLINE
+from reconciler.console.value import argument, count
 from reconciler.report.terminal import printable
 
 if TYPE_CHECKING:
@@ -36,7 +37,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--node", help="where it is to run (default: the only one it fits)")
     parser.add_argument("--runtime", dest="service_runtime", help="default: the node's own")
     parser.set_defaults(runtime=None)  # of the machine, which is no matter of a new service
-    parser.add_argument("--context-size", type=int, metavar="TOKENS", help="default: 8192")
+    parser.add_argument(
+        "--context-size", type=argument(count), metavar="TOKENS", help="default: 8192"
+    )
     parser.add_argument("--dry-run", action="store_true", help="print the files, write nothing")
     add_commit_options(parser)
     add(parser, (OFFLINE,))

@@ -6,7 +6,8 @@ import argparse
 import sys
 
 from reconciler.cli.commands import COMMANDS, foreign_names
-from reconciler.console.edge import Exit, no_command, width_of
+from reconciler.console.edge import Exit, width_of
+from reconciler.console.parser import no_command
 
 EXAMPLES = {
     "reconcile help": "every command",

@@ -70,7 +70,13 @@ def node_of(args: argparse.Namespace, fleet: Fleet) -> str:
     """The node that this machine is. Raises UsageError."""
     from agent.node.which import choose_node
 
-    return choose_node(fleet, args.local or None)
+    try:
+        return choose_node(fleet, args.local or None)
+    except UsageError as error:
+        if not args.local:
+            raise
+        hint = f"if {args.local} is meant otherwise, write --local behind the other words"
+        raise UsageError(f"{error}; {hint}") from error
 
 
 def as_here(args: argparse.Namespace) -> Callable[[Fleet], Fleet]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 from reconciler.api.errors import UsageError
-from reconciler.console.edge import CommonTitle
 from reconciler.console.option import add, program_options
+from reconciler.console.parser import CommonTitle
 from reconciler.console.shared import (
     AGENT_OPTIONS,
     API_KEY_FILE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 TEXT_OR_JSON = ("text", "json")
@@ -28,15 +29,24 @@ class CommandRow(NamedTuple):
     logs: bool = True
 
 
-OF_OTHER_PROGRAMS = {
-    # What was, and what is to be again, is in the repository.
-    "history": "git log",
-    "rollback": "git revert",
-    "undo": "git revert",
-    **dict.fromkeys(("upgrade", "update"), "pip install --upgrade"),
-    "models": "fleet-agent store list",
-}
-"""What people type of either program -> what does that."""
+OF_OTHER_PROGRAMS: Mapping[str, str] = MappingProxyType(
+    {
+        # What was, and what is to be again, is in the repository.
+        "history": "git log",
+        **dict.fromkeys(("rollback", "undo"), "git revert"),
+        **dict.fromkeys(("upgrade", "update"), "pip install --upgrade '.[embedded]'"),
+        # A field says it.
+        "scale": "reconcile explain InferenceService.spec.replicas",
+        **dict.fromkeys(("drain", "cordon"), "reconcile explain FleetNode.spec.drain"),
+        # Models that are here.
+        **dict.fromkeys(("models", "model", "images"), "fleet-agent store list"),
+        **{word: f"fleet-agent store {word}" for word in ("verify", "import", "push", "gc")},
+        "load": "fleet-agent store import",
+        "prune": "fleet-agent store gc",
+        "rmi": "fleet-agent store rm",
+    }
+)
+"""What people type of either program -> what does that, or ` or ` between what may."""
 
 
 def other_names(commands: Mapping[str, CommandRow]) -> dict[str, str]:

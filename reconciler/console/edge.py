@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
-from types import FrameType, MappingProxyType
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+from types import FrameType
+from typing import TYPE_CHECKING, TextIO
 
 from reconciler.api.errors import InvalidFleet, ReconcilerError, UsageError, error_text
-from reconciler.report.terminal import Style, fitted, hanging, printable
+from reconciler.report.terminal import Style, hanging, printable
 
 if TYPE_CHECKING:
     from reconciler.report.status_text import StatusStyle
@@ -127,120 +126,6 @@ def view_of(stream: TextIO) -> StatusStyle:
     from reconciler.report.status_text import StatusStyle
 
     return StatusStyle(time.time(), width_of(stream), Style(wants_colour(stream)))
-
-
-class CommonTitle(str):
-    """The title of options that several commands have: a command's own help names them only, and
-    `--help --all` explains them."""
-
-    __slots__ = ()
-
-
-class Parser(argparse.ArgumentParser):
-    """argparse with the exit code of this program. An option is written whole: what is short for
-    one today may be short for another tomorrow."""
-
-    _explains_all = False
-
-    def __init__(
-        self,
-        *args: Any,  # noqa: ANN401 - ArgumentParser's
-        examples: Mapping[str, str] = MappingProxyType({}),
-        **kwargs: Any,  # noqa: ANN401
-    ) -> None:
-        """`examples`: whole command lines, each with what it is for."""
-        ours = {"allow_abbrev": False, "formatter_class": _HelpText, "epilog": _listed(examples)}
-        super().__init__(*args, **{**ours, **kwargs})
-
-    def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 - argparse's own overloads
-        words = sys.argv[1:] if args is None else list(args)
-        self._explains_all = "--all" in words and not {"-h", "--help"}.isdisjoint(words)
-        return super().parse_known_args(args, namespace)
-
-    def print_help(self, file: Any = None, *, everything: bool | None = None) -> None:  # noqa: ANN401
-        """What -h prints: a command's own options, or with --all `everything`."""
-        shows_all = self._explains_all if everything is None else everything
-        print(self.format_help() if shows_all else self._own_help(), end="", file=file)
-
-    def format_help(self) -> str:
-        """Every option, the command's own first."""
-        self._action_groups.sort(key=_is_common)
-        return super().format_help()
-
-    def _own_help(self) -> str:
-        own = [group for group in self._action_groups if not _is_common(group)]
-        actions = [action for group in own for action in group._group_actions]
-        formatter = self._get_formatter()
-        shown = [action for action in self._actions if action in actions]
-        formatter.add_usage(self.usage, shown, self._mutually_exclusive_groups)
-        formatter.add_text(self.description)
-        for group in own:
-            formatter.start_section(group.title)
-            formatter.add_text(group.description)
-            formatter.add_arguments(group._group_actions)
-            formatter.end_section()
-        formatter.add_text(self._others())
-        formatter.add_text(self.epilog)
-        return formatter.format_help()
-
-    def _others(self) -> str | None:
-        """The names of the options that are not explained."""
-        groups = {
-            str(group.title).partition(" (")[0]: [a.option_strings[0] for a in group._group_actions]
-            for group in self._action_groups
-            if _is_common(group)
-        }
-        rows = [
-            line
-            for title, names in groups.items()
-            for line in hanging(f"  {title}: {', '.join(names)}", width_of(sys.stdout), 4)
-        ]
-        how = f"more options, which `{self.prog} --help --all` explains:"
-        return "\n".join((how, *rows)) if rows else None
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}; see `{self.prog} --help`")
-
-
-def _is_common(group: argparse._ArgumentGroup) -> bool:
-    return isinstance(group.title, CommonTitle)
-
-
-class _HelpText(argparse.HelpFormatter):
-    """Paragraphs stay apart; one that is indented, or a list, is shown line by line."""
-
-    def start_section(self, heading: str | None) -> None:
-        lines = hanging(heading, width_of(sys.stdout)) if heading else ()
-        super().start_section("\n".join(lines) or heading)
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        parts = (part.rstrip() for part in text.strip("\n").split("\n\n"))
-        return "\n\n".join(
-            "\n".join(fitted(part.split("\n"), width_of(sys.stdout)))
-            if "\n  " in f"\n{part}"
-            else super(_HelpText, self)._fill_text(part, width, indent)
-            for part in parts
-        )
-
-
-def _listed(examples: Mapping[str, str]) -> str | None:
-    width = max(map(len, examples), default=0)
-    rows = (f"  {line:<{width}}  {purpose}" for line, purpose in examples.items())
-    return "\n".join(("examples:", *rows)) if examples else None
-
-
-def no_command(
-    word: str, program: str, commands: Iterable[str], elsewhere: Mapping[str, str]
-) -> UsageError:
-    """For a command that is not there. `elsewhere`: words of other tools -> what does that here."""
-    from difflib import get_close_matches
-
-    near = get_close_matches(word, tuple(commands), 1, cutoff=0.7)
-    known = elsewhere.get(word) or (near[0] if near else None)
-    if known is None:
-        return UsageError(f"no command named {word!r}; see `{program} --help`")
-    known = known if " " in known else f"{program} {known}"
-    return UsageError(f"no command named {word!r}; did you mean `{known}`?")
 
 
 @contextmanager

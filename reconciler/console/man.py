@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Iterator, Mapping
 
-from reconciler.console.edge import CommonTitle, Exit
+from reconciler.console.edge import Exit
+from reconciler.console.parser import CommonTitle
 
 _EXITS = {
     Exit.OK: "nothing to do, or done",

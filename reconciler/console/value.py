@@ -3,17 +3,21 @@ write instead."""
 
 from __future__ import annotations
 
+import argparse
 import ipaddress
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from reconciler.api.nodelabels import DEFAULT_PREFIX
 
 if TYPE_CHECKING:
     from reconciler.forges.forge import ForgeRepository
     from reconciler.runtimes.runtime import Runtime
+
+T = TypeVar("T")
 
 
 def file_path(text: str) -> Path:
@@ -82,6 +86,25 @@ def _row(name: str) -> Runtime:
 
 def ip_address(text: str) -> str:
     return str(ipaddress.ip_address(text))
+
+
+def count(text: str) -> int:
+    """One or more."""
+    if not (text.isascii() and text.isdecimal() and int(text[:12]) > 0):
+        raise ValueError("write a whole number, 1 or more")
+    return int(text[:12])
+
+
+def argument(read: Callable[[str], T]) -> Callable[[str], T]:
+    """A reader as argparse takes one for an option that no variable sets."""
+
+    def of_argument(text: str) -> T:
+        try:
+            return read(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"{text!r}: {error}") from error
+
+    return of_argument
 
 
 def fraction(text: str) -> float:

@@ -12,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
+import agent.cli.commands
 import reconciler.cli
+import reconciler.cli.commands
+from reconciler.api.errors import UsageError
 from tests.support.command_lines import all_commands, parser_for, read
 from tests.support.typed_pages import typed_lines
 
@@ -112,6 +115,74 @@ def _named_in(file: Path) -> Iterator[str]:
             for found in re.findall(r"`((?:reconcile|fleet-agent)\s[^`]+)`", text)
             if "--help" not in found
         )
+
+
+def test_the_words_of_the_other_program_are_known_and_every_answer_is_a_command() -> None:
+    tables = {
+        "reconcile": (reconciler.cli.commands.COMMANDS, reconciler.cli.commands.foreign_names()),
+        "fleet-agent": (agent.cli.commands.COMMANDS, agent.cli.commands.foreign_names()),
+    }
+    for program, (ours, words) in tables.items():
+        others = next(rows for name, (rows, _) in tables.items() if name != program)
+        assert others.keys() <= words.keys() | ours.keys(), program
+        for answer in (each for texts in words.values() for each in texts.split(" or ")):
+            named, *rest = answer.split()
+            if named in tables and rest and not rest[0].startswith("-"):
+                assert f"{named} {rest[0]}" in all_commands(), answer
+            elif named not in (*tables, "git", "pip"):
+                assert named in ours, answer
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("ask chat hi --json", "(did you mean -o json?)"),
+        ("status -w", "(did you mean --follow?)"),
+        ("status -n prod", "(did you mean NAMESPACE/NAME?)"),
+        ("logs chat -p", "(did you mean --previous?)"),
+        ("init --models tiny", "(did you mean --model?)"),
+        ("apply -f chat.yaml", "(did you mean -C FOLDER?)"),
+        ("deploy -f chat.yaml", "(did you mean -C FOLDER?)"),
+        ("apply --dry-run", "(did you mean `reconcile plan`?)"),
+        ("apply --yes", "(nothing is asked: leave --yes out)"),
+        ("-V", "(did you mean `reconcile version`?)"),
+        ("plan chat", "(it is about the whole fleet, which -C FOLDER names)"),
+        ("validate .", "(it is about the whole fleet, which -C FOLDER names)"),
+        ("run chat", "(`reconcile ask NAME` asks a model, `reconcile deploy MODEL` adds one)"),
+        ("logs chat chat", "unrecognized arguments: chat; see"),
+        ("explain --local chat", "(chat is taken for a node: write --local behind the"),
+        ("explain", "required: REF; see"),
+        ("ask chat hi --max-tokens 0", "--max-tokens: '0': write a whole number, 1 or more; see"),
+        ("deploy x --context-size 8k", "--context-size: '8k': write a whole number, 1 or more"),
+        ("completion bsh", "'bsh': it is one of bash, zsh, fish (did you mean bash?)"),
+    ],
+)
+def test_what_a_command_does_not_take_is_answered_with_what_may_be_meant(
+    line: str, hint: str
+) -> None:
+    with pytest.raises(UsageError) as wrong:
+        read(f"reconcile {line}")
+
+    assert hint in str(wrong.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("store ls", "(did you mean list?)"),
+        ("store remove tiny", "(did you mean rm?)"),
+        ("store prune", "(did you mean gc?)"),
+        ("store imprt", "(did you mean import?)"),
+        ("store sing", "'sing': it is one of list, "),
+        ("store gc --dry-rn", "(did you mean --dry-run?)"),
+        ("status -o yaml", "'yaml': it is one of text, json;"),
+    ],
+)
+def test_the_agents_words_likewise(words: str, hint: str) -> None:
+    with pytest.raises(UsageError) as wrong:
+        read(f"fleet-agent {words}")
+
+    assert hint in str(wrong.value)
 
 
 def test_an_option_that_leaves_no_choice_is_not_in_a_help() -> None:

@@ -10,7 +10,7 @@ import pytest
 from reconciler.api.inferenceservice import InferenceServiceSpec
 from reconciler.cli import main, run
 from reconciler.cli.options import add_fleet_options
-from reconciler.console.edge import Parser
+from reconciler.console.parser import Parser
 from reconciler.console.shared import AGENT_OPTIONS, GIT_OPTIONS, LISTEN_OPTIONS
 from reconciler.kube.install import rbac
 from reconciler.kube.install.manifests import (

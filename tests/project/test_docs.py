@@ -16,7 +16,7 @@ from reconciler.api.problem import RULES, Severity
 from reconciler.api.reasons import REASONS
 from reconciler.cli import deploy, install
 from reconciler.cli.options import add_fleet_options
-from reconciler.console.edge import Parser
+from reconciler.console.parser import Parser
 from reconciler.report.field_page import field_page
 from reconciler.runtimes import RUNTIMES
 
