@@ -22,21 +22,20 @@ from reconciler.report.terminal import counted
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from agent.models.store import ModelStore, StoredModel
+    from agent.models.store import ModelStore
     from agent.state.directory import StateDir
 
 _NEEDED = (
     "nothing was removed: what the fleet wants here would be fetched again. Take the service out of"
     " the fleet first (`reconcile rm NAME`)"
 )
-_NAME_HELP = "a digest's beginning, a file's name or a source, as list shows them"
-
+_NAME_HELP = "a file's name, a source, or a digest's beginning, as list shows them"
 
 EXAMPLES = {
     "fleet-agent store list": "what is here",
     "fleet-agent store verify": "read every byte of it",
     "fleet-agent store import mini.gguf --source hf://org/mini/mini.gguf": "a copy from elsewhere",
-    "fleet-agent store push 1f3a oci://registry.example/mini:1": "for other machines to fetch",
+    "fleet-agent store push mini.gguf oci://reg.example/mini:1": "for other machines to fetch",
     "fleet-agent store rm mini.gguf": "one that nothing here needs",
     "fleet-agent store gc --dry-run": "what is needed no more",
 }
@@ -47,14 +46,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     listed = actions.add_parser("list", help="the models, their sizes and what they answer for")
     verify = actions.add_parser("verify", help="read every byte; take damaged models out of use")
-    verify.add_argument("digests", nargs="*", metavar="DIGEST", help="as list shows them")
+    verify.add_argument("names", nargs="*", metavar="NAME", help=f"{_NAME_HELP} (default: all)")
     verify.add_argument("--dry-run", action="store_true", help="only say what is damaged")
     put = actions.add_parser("import", help="put a file, or a folder, in by its digest")
     put.add_argument("file", type=Path, metavar="PATH")
     put.add_argument("--source", help="answer for this source of a Model from now on")
     put.add_argument("--format", choices=("gguf", "mlx", "safetensors"), help="default: by name")
     push = actions.add_parser("push", help="put a model into an OCI registry, for others to fetch")
-    push.add_argument("digest", metavar="DIGEST", help="its beginning, as list shows it")
+    push.add_argument("name", metavar="NAME", help=_NAME_HELP)
     push.add_argument("target", metavar="oci://REGISTRY/REPOSITORY:TAG")
     gc = actions.add_parser("gc", help="remove the models that nothing needs any more")
     gc.add_argument("--dry-run", action="store_true", help="only say what would go")
@@ -113,7 +112,7 @@ def _verify(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int
     from agent.models.damage import damage_of
 
     entries: list[dict[str, Any]] = []
-    for model in _named(args.digests, store):
+    for model in by_names(args.names, store) if args.names else store.contents.all():
         tell(f"{model.digest[:SHOWN_DIGITS]}: reading {model.path.name}")
         damage = damage_of(model)
         moved = store.contents.set_aside(model.digest) if damage and not args.dry_run else None
@@ -166,9 +165,7 @@ def _import(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int
 def _push(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int:
     from reconciler.models.oci_push import PushedFile, push
 
-    model, *others = _named([args.digest], store)
-    if others:
-        raise UsageError(f"{args.digest}: {1 + len(others)} models begin so; write more of it")
+    (model,) = by_names([args.name], store)
     files = [PushedFile(f.path, model.base / f.path, f.size_bytes, f.sha256) for f in model.files]
     source = push(args.target, files, lambda line: print(line, file=sys.stderr, flush=True))
     if args.output == "json":
@@ -232,13 +229,3 @@ def _gc(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int:
         return Exit.OK
     show_gone(gone, dry_run=args.dry_run)
     return Exit.OK
-
-
-def _named(digests: list[str], store: ModelStore) -> list[StoredModel]:
-    models = store.contents.all()
-    for digest in digests:
-        if not any(model.digest.startswith(digest) for model in models):
-            raise UsageError(
-                f"{digest}: no model here begins so; `fleet-agent store list` shows all"
-            )
-    return [m for m in models if not digests or any(m.digest.startswith(d) for d in digests)]

@@ -10,7 +10,7 @@ from reconciler.api.quantity import show_bytes
 from reconciler.console.edge import show, tell
 
 if TYPE_CHECKING:
-    from agent.models.store import ModelStore, StoredModel
+    from agent.models.store import ModelStore, Stocked, StoredModel
 
 SHOWN_DIGITS = 12
 
@@ -21,10 +21,11 @@ def by_names(names: Sequence[str], store: ModelStore) -> tuple[StoredModel, ...]
     stocked = store.inventory()
     models: dict[str, StoredModel] = {}
     for name in names:
-        called = [
-            s.model for s in stocked if name in (s.model.path.name, s.model.source, *s.sources)
-        ]
-        match called or [s.model for s in stocked if s.model.digest.startswith(name)]:
+        if not name:  # as of a variable that is not set: each imported model has no source
+            raise UsageError("one of the names is empty; nothing was done")
+        called = [s.model for s in stocked if name in _names(s)]
+        begun = [s.model for s in stocked if s.model.digest.startswith(name.lower())]
+        match called or begun:
             case [model]:
                 models[model.digest] = model
             case []:
@@ -35,6 +36,10 @@ def by_names(names: Sequence[str], store: ModelStore) -> tuple[StoredModel, ...]
                 digests = ", ".join(model.digest[:SHOWN_DIGITS] for model in several)
                 raise UsageError(f"{name}: several models are called so; write which: {digests}")
     return tuple(models.values())
+
+
+def _names(stocked: Stocked) -> tuple[str, ...]:
+    return (stocked.model.path.name, stocked.model.source, *stocked.sources)
 
 
 def entry(model: StoredModel) -> dict[str, Any]:

@@ -7,7 +7,6 @@ moment leaves at worst partial files, which the next attempt resumes.
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import logging
 import os
@@ -20,10 +19,10 @@ from agent.models.arrival import ArrivedFiles, Attempt, bring
 from agent.models.content_store import ContentStore, Stocked, StoredModel
 from agent.models.disk import Reservations, free_space, used_bytes
 from agent.models.downloads import Download, DownloadPhase, Downloads, Transfer
+from agent.models.partial_files import clear, give_up, is_in_use, lock, only_user, touched
 from agent.state.writable import why_unwritable
 from agent.system.clock import Clock, SystemClock
 from reconciler.api.digest import digest
-from reconciler.api.errors import DownloadFailed
 from reconciler.api.quantity import show_bytes
 from reconciler.core.observation import ObservedDisk
 from reconciler.fleet.model_file import ModelFile
@@ -33,8 +32,6 @@ from reconciler.models.scheme import FetchContext
 __all__ = ["Download", "DownloadPhase", "ModelStore", "Stocked", "StoredModel"]
 
 _log = logging.getLogger(__name__)
-_LOCK_POLL_S = 0.25
-_NO_LOCKS = {errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK}
 _ABANDONED_S = 7 * 24 * 3600.0
 _PINNED_S = 30 * 24 * 3600.0
 Needers = Callable[[Iterable[str]], Mapping[str, Collection[str]]]
@@ -101,7 +98,7 @@ class ModelStore:
         if self.lookup(model) is None:
             self._downloads.want(model, context or FetchContext())
         elif not self._in_turn:  # else another pod may be at work, without a lock
-            _clear(self._place(model))  # of who was killed once it had put the model there
+            clear(self._place(model))  # of who was killed once it had put the model there
 
     def downloads(self) -> tuple[Download, ...]:
         """Progress of the downloads, for status and progress bars."""
@@ -164,7 +161,7 @@ class ModelStore:
         for place in self._places():
             if place in arriving:
                 arrived[arriving[place].identities[0]] = used_bytes(place)
-            elif not _is_in_use(place):
+            elif not is_in_use(place):
                 others += used_bytes(place)
         if needed is not None:
             self._spare = frozenset(self.contents.unneeded(self.kept(needed)))
@@ -249,8 +246,8 @@ class ModelStore:
             return
         mine = {self._place(model) for model in self._downloads.models()}
         idle = (place for place in self._places() if place not in mine)
-        for place in sorted(idle, key=_touched):
-            if freed < least and (gone := _give_up(place)):
+        for place in sorted(idle, key=touched):
+            if freed < least and (gone := give_up(place)):
                 freed += gone
                 _log.info(
                     "%s: what had arrived of it is given up: a download needs its %s",
@@ -261,7 +258,7 @@ class ModelStore:
     @contextmanager
     def _alone(self, place: Path, transfer: Transfer) -> Iterator[None]:
         self._arriving.mkdir(parents=True, exist_ok=True)
-        with _only_user(place.with_suffix(".lock"), transfer, may_lack_locks=self._in_turn):
+        with only_user(place.with_suffix(".lock"), transfer, may_lack_locks=self._in_turn):
             yield
 
     @contextmanager
@@ -271,7 +268,7 @@ class ModelStore:
         self.root.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.root / "shelf.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            _lock(descriptor, fcntl.LOCK_EX, may_lack_locks=self._in_turn)
+            lock(descriptor, fcntl.LOCK_EX, may_lack_locks=self._in_turn)
             yield
         finally:
             os.close(descriptor)
@@ -282,102 +279,9 @@ class ModelStore:
         self.contents.drop_corrupt(oldest)
         for place in self._arriving.glob("*"):  # folders, and the lock files of killed processes
             with contextlib.suppress(OSError):  # its owner removed it
-                if place.with_suffix("") in mine or _touched(place) > oldest:
+                if place.with_suffix("") in mine or touched(place) > oldest:
                     continue
                 if place.is_dir():
                     shutil.rmtree(place)
                 else:
                     place.unlink()
-
-
-def _touched(place: Path) -> float:
-    """When something in it was written last; 0 of what is gone."""
-    times = [0.0]
-    for path in (place, *place.glob("*")):
-        with contextlib.suppress(OSError):  # its owner removed it
-            times.append(path.stat().st_mtime)
-    return max(times)
-
-
-def _clear(place: Path) -> None:
-    """Remove a folder of partial files and its lock, unless somebody works there."""
-    if place.exists() or place.with_suffix(".lock").exists():
-        _give_up(place)
-
-
-def _give_up(place: Path) -> int:
-    """Remove what has arrived of a model that nobody works on; the bytes that it took."""
-    lock = place.with_suffix(".lock")
-    with contextlib.suppress(OSError):
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            freed = used_bytes(place)
-            if place.exists():
-                shutil.rmtree(place)
-            lock.unlink()
-            return freed
-        finally:
-            os.close(descriptor)
-    return 0
-
-
-def _is_in_use(place: Path) -> bool:
-    """Whether a process works on what has arrived there."""
-    try:
-        descriptor = os.open(place.with_suffix(".lock"), os.O_RDWR | os.O_CLOEXEC)
-    except OSError:  # the last user removes it
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
-
-
-_ELSEWHERE = "another process is downloading it"
-
-
-@contextmanager
-def _only_user(path: Path, transfer: Transfer, *, may_lack_locks: bool) -> Iterator[None]:
-    """Wait until no other process (or cancelled thread of this one) works on the partial file."""
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, may_lack_locks=may_lack_locks)
-            if _is_still(path, descriptor):  # its last user removes it
-                break
-        except BlockingIOError:
-            transfer.say(_ELSEWHERE)
-            transfer.cancelled.wait(_LOCK_POLL_S)
-        except OSError:  # a file system without locks: each attempt would leave a descriptor open
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
-        if transfer.cancelled.is_set():
-            raise DownloadFailed("stopped while it waited for another process")
-    if transfer.message == _ELSEWHERE:
-        transfer.say("")
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)
-        os.close(descriptor)
-
-
-def _lock(descriptor: int, how: int, *, may_lack_locks: bool) -> None:
-    """OSError as flock raises it; with `may_lack_locks`, none if the file system has no locks."""
-    try:
-        fcntl.flock(descriptor, how)
-    except OSError as error:
-        if not may_lack_locks or error.errno not in _NO_LOCKS:
-            raise
-
-
-def _is_still(path: Path, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(os.stat(path), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False

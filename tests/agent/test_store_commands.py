@@ -229,7 +229,7 @@ def test_a_push_says_the_source_that_a_model_then_has(machine: Machine, tmp_path
         registry.scheme = ""
         target = f"oci://{registry.host}/team/tiny:1"
 
-        (found,) = machine.json("store", "push", digest[:8], target)
+        (found,) = machine.json("store", "push", "tiny0.gguf", target)
         code, out = machine.run("store", "push", digest.strip(), target)
 
         assert (code, out.strip()) == (0, found["source"])
@@ -242,17 +242,10 @@ def test_a_push_says_the_source_that_a_model_then_has(machine: Machine, tmp_path
         store.close()
 
 
-def test_a_push_needs_one_model_and_a_tag(machine: Machine, tmp_path: Path) -> None:
-    target = "oci://registry.example/team/tiny:1"
+def test_a_push_needs_a_tag(machine: Machine, tmp_path: Path) -> None:
+    _, digest = machine.run("store", "import", str(tiny(tmp_path)))
 
-    assert machine.run("store", "push", "abc", target)[0] == 64
-    assert "no model here begins so" in machine.errors
-    machine.run("store", "import", str(tiny(tmp_path, 1)))
-    machine.run("store", "import", str(tiny(tmp_path, 2)))
-    assert machine.run("store", "push", "", target)[0] == 64
-    assert "2 models begin so" in machine.errors
-    digest = machine.json("store", "list")[0]["sha256"]
-    assert machine.run("store", "push", digest, target.removesuffix(":1"))[0] == 64
+    assert machine.run("store", "push", digest.strip(), "oci://registry.example/team/tiny")[0] == 64
     assert "write oci://REGISTRY/REPOSITORY:TAG" in machine.errors
 
 
@@ -285,11 +278,13 @@ def test_verify_finds_a_changed_byte_and_takes_the_model_out_of_use(
     Records(state).write(ProcessRecord(with_it, wanted=True, boot="b", marker="m", child=child))
 
     looked = machine.json("store", "verify", "--dry-run")
+    whole = machine.json("store", "verify", "tiny1.gguf")
     code, out = machine.run("store", "verify")
 
     again = f"`fleet-agent restart default/chat{state.option}` reads it anew"
     assert again in machine.errors
     assert {m["sha256"] for m in looked if m["damage"]} == {bad["sha256"]}
+    assert [(m["sha256"], m["damage"]) for m in whole] == [(good["sha256"], None)]
     assert code == 3
     assert bad["sha256"][:12] in out
     assert [m["sha256"] for m in machine.json("store", "list")] == [good["sha256"]]
@@ -362,7 +357,12 @@ def test_rm_removes_one_model_by_what_list_shows_of_it(
     assert [pin.name for pin in (machine.models / "pins").iterdir()] == [stays["sha256"]]
 
 
-def test_rm_of_what_is_not_one_model_says_so(machine: Machine, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "action", [("rm",), ("verify",), ("push", "oci://registry.example/tiny:1")], ids=lambda a: a[0]
+)
+def test_a_name_of_no_model_or_of_several_is_refused(
+    action: tuple[str, ...], machine: Machine, tmp_path: Path
+) -> None:
     digests = []
     for seed in (1, 2):
         (folder := tmp_path / str(seed)).mkdir()
@@ -370,15 +370,24 @@ def test_rm_of_what_is_not_one_model_says_so(machine: Machine, tmp_path: Path) -
             "store", "import", str(tiny(tmp_path, seed).rename(folder / "same.gguf"))
         )
         digests.append(found["sha256"][:12])
+    verb, *words = action
 
-    absent, _ = machine.run("store", "rm", "nothing")
-    said = machine.errors
-    several, _ = machine.run("store", "rm", "same.gguf")
+    assert machine.run("store", verb, "nothing", *words)[0] == 64
+    none = "nothing: no model here is called so; `fleet-agent store list` shows all"
+    assert none in machine.errors
+    assert machine.run("store", verb, "same.gguf", *words)[0] == 64
 
-    assert (absent, several) == (64, 64)
-    assert "nothing: no model here is called so; `fleet-agent store list` shows all" in said
     assert all(digest in machine.errors for digest in digests)
     assert len(machine.json("store", "list")) == 2
+
+
+def test_an_empty_name_removes_no_model(machine: Machine, tmp_path: Path) -> None:
+    """As of a variable that is not set, where only one model is there."""
+    machine.run("store", "import", str(tiny(tmp_path)))
+
+    assert machine.run("store", "rm", "")[0] == 64
+    assert "one of the names is empty; nothing was done" in machine.errors
+    assert len(machine.json("store", "list")) == 1
 
 
 def test_rm_leaves_all_where_a_service_needs_one_and_names_it(
