@@ -44,6 +44,17 @@ def test_a_pause_that_a_server_wants_is_kept() -> None:
     assert _rested_s(Pause(), 0.1, may_hurry=False) >= 0.1
 
 
+def test_an_answer_between_a_failure_and_its_pause_ends_that_pause() -> None:
+    pause = Pause()
+    pause.expect(may_hurry=True)
+    pause.hurry()
+    resting = threading.Thread(target=partial(pause.rest, HOUR_S, may_hurry=True), daemon=True)
+
+    resting.start()
+
+    wait_for(lambda: not resting.is_alive(), "it tries again")
+
+
 def test_an_answer_while_nobody_rests_shortens_no_later_pause() -> None:
     pause = Pause()
     pause.hurry()

@@ -15,10 +15,11 @@ import pytest
 from reconciler.kube.client.api import ApiServer
 from reconciler.kube.client.credentials import ClusterCredentials, Grant
 from reconciler.kube.client.errors import Denied, NotFound, Unreachable
+from reconciler.kube.client.stream import IDLE_S
 from reconciler.kube.informer import read_your_writes, reflector
-from reconciler.kube.informer.cache import InformerCache
+from reconciler.kube.informer.cache import InformerCache, whole
 from reconciler.kube.informer.read_your_writes import ReadYourWritesApi
-from reconciler.kube.informer.reflector import Freshness
+from reconciler.kube.informer.reflector import Freshness, Reflector, WatchedKind
 from reconciler.kube.object_set import ObjectSet
 from reconciler.kube.objects import OWNED_KINDS, ObjectId, OwnedKind, id_of
 from tests.support.cluster import Cluster
@@ -618,6 +619,36 @@ def test_one_kind_that_is_answered_again_ends_the_pauses_of_all(
         proxy.throttle(1, retry_after_s=0.1)
         proxy.hang_up()  # on the one kind that is watched
         wait_for(lambda: mirror.is_fresh, "it is answered, and so are all of them")
+
+
+def test_an_answer_to_another_kind_is_not_missed_between_a_failure_and_its_pause(
+    proxy: FaultProxy, place: Place
+) -> None:
+    stopped, stale = threading.Event(), list[bool]()
+
+    def news() -> None:
+        """In the thread of the kind, which has said that it is stale, and does not rest yet."""
+        if feed.freshness is Freshness.STALE:
+            stale.append(True)
+            proxy.resets = set()
+            feed.hurry()
+
+    pace = {"idle_s": IDLE_S, "first_pause_s": _NEVER_S, "look_again_s": _NEVER_S}
+    view = WatchedKind(proxy.api(), place.selector, "", whole, **pace, proven_s=0.0, gather_s=0.0)
+    feed = Reflector(CONFIG_MAPS, view, news, stopped, answered=lambda: None)
+    thread = threading.Thread(target=feed.run)
+    thread.start()
+    try:
+        wait_for(lambda: proxy.watches == 1, "it is watched")
+        proxy.resets = {CONFIG_MAPS.plural}
+        proxy.hang_up()
+        wait_for(lambda: proxy.watches == 2, "and again")
+    finally:
+        stopped.set()
+        feed.cut()
+        thread.join(PATIENCE_S)
+
+    assert stale == [True]
 
 
 def _with_token(grant: Grant, token: str) -> Grant:

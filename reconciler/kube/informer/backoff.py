@@ -18,8 +18,12 @@ class Pause:
         self._may_hurry = False
         self._hurried = False  # since it worked last
 
-    def rest(self, pause_s: float, *, may_hurry: bool) -> None:
+    def expect(self, *, may_hurry: bool) -> None:
+        """It is about to rest: what `hurry` says counts from now on, and not only once it does."""
         self._may_hurry = may_hurry and not self._hurried
+
+    def rest(self, pause_s: float, *, may_hurry: bool) -> None:
+        self.expect(may_hurry=may_hurry)
         if pause_s > 0:
             self._over.wait(pause_s)
         self._may_hurry = False

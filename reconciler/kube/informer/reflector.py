@@ -277,7 +277,8 @@ class Reflector:
         return pause_s
 
     def _lost(self, error: ClusterError) -> None:
-        """What is there now is not known."""
+        """What is there now is not known. Others may be answered as soon as they can see that."""
+        self._pause.expect(may_hurry=not self._is_asked_to_wait)
         is_unknown = self.freshness in (Freshness.LISTING, Freshness.LOST)
         self._now(self.freshness if is_unknown else Freshness.STALE, error)
 
