@@ -94,10 +94,13 @@ def test_a_program_that_never_answers_is_given_up_and_ended(
     mute = program(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 600")
     asked = ("--runtime", "llama-server", "--llama-server", mute)
 
-    code, found = doctor(capsys, *asked, "--timeout", "500ms")
+    def has_begun() -> bool:
+        code, found = doctor(capsys, *asked, "--timeout", "500ms")
+        assert (code, found[0]["verdict"]) == (BLOCKED, "fails")
+        assert found[0]["message"].startswith("not ready after 0.5 s: ")
+        return (tmp_path / "pid").exists() and bool((tmp_path / "pid").read_text())
 
-    assert (code, found[0]["verdict"]) == (BLOCKED, "fails")
-    assert found[0]["message"].startswith("not ready after 0.5 s: ")
+    wait_for(has_begun, "a trial in which the program gets to its first line")
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
 
 

@@ -275,11 +275,8 @@ def test_only_an_address_of_this_machine_is_listened_on(host: str, said: str | N
 
 
 def test_whether_anybody_listens_is_asked() -> None:
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        port = other.getsockname()[1]
-
+    port = own_port()
+    with socket.create_server(("127.0.0.1", port)):
         assert answers("127.0.0.1", port)
 
     assert not answers("127.0.0.1", port)

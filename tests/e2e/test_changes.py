@@ -377,8 +377,8 @@ def test_a_port_that_a_stranger_has_is_refused_until_it_is_free(
     running = machine.start("-C", fleet.url, "--local")
     chat = machine.wait_ready("chat")
 
-    with socket.create_server(("127.0.0.1", 0)) as stranger:
-        port = stranger.getsockname()[1]
+    port = own_port()
+    with socket.create_server(("127.0.0.1", port)):
         fleet.push_service("chat", endpoint={"port": port})
         running.wait_planned(f"port {port} is taken by pid {os.getpid()}")
         now = machine.instance("chat")

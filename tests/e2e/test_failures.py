@@ -14,6 +14,7 @@ import pytest
 from tests.support.client import complete
 from tests.support.fleets import model, service
 from tests.support.http import FileServer
+from tests.support.ports import own_port
 from tests.support.reconciler import Fleet, Machine, Running
 
 pytestmark = pytest.mark.e2e
@@ -93,10 +94,8 @@ def test_what_runs_is_not_stopped_for_a_successor_that_no_disk_takes(
 def test_a_taken_port_is_named_with_its_owner_and_taken_once_it_is_free(
     machine: Machine, fleet: Fleet
 ) -> None:
-    with socket.socket() as stranger:
-        stranger.bind(("127.0.0.1", 0))
-        stranger.listen()
-        port = stranger.getsockname()[1]
+    port = own_port()  # nobody else's afterwards, as one may be that the system chose
+    with socket.create_server(("127.0.0.1", port)):
         fleet.push_service("chat", endpoint={"port": port})
         running = machine.start("-C", fleet.url, "--local")
 
