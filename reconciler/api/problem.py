@@ -84,6 +84,8 @@ _RULES = (
     Rule("NoNodeSelected", Severity.WARNING, "No node of the cluster has the pool's nodeSelector."),
     Rule("ClaimIsShared", Severity.WARNING, "Nodes could share a claim, and the pool says no."),
     Rule("ImageMismatch", Severity.WARNING, "An image that is, by its name, another engine's."),
+    Rule("ShareUnanswered", Severity.WARNING, "A share of requests is a suspended service's."),
+    Rule("LoadUnmeasured", Severity.WARNING, "Scaled by a load of which its pods request none."),
     Rule("ModelNotReachable", Severity.WARNING, "The node cannot reach the model file's path."),
     Rule(
         "MemoryUnknown", Severity.WARNING, "What is needed, or what the node has, is not known yet."

@@ -53,6 +53,7 @@ from reconciler.kube.objects import Manifest, ObjectId
 from reconciler.kube.observed import ClusterObservation, ObservedCluster, PlannedCluster
 from reconciler.kube.render.rendering import ObjectRenderer
 from reconciler.kube.running.absent_claims import absent_claims
+from reconciler.kube.running.acceptance import of_others, unaccepted_note
 from reconciler.kube.running.instances import Running, explained, instances
 from reconciler.kube.running.pod_reader import PodReader
 from reconciler.kube.running.pod_source import FollowedPods, ListedPods, PodSource
@@ -111,6 +112,7 @@ class ClusterTarget:
         self._stood = Memo[str, Mapping[ObjectRef, Location]]()
         self._running = Running()
         self._refused = Memo[ObjectRef, str]()
+        self._unaccepted = Memo[str, str]()
         self._heartbeats = Heartbeats(api)
         self._pod_source: PodSource = FollowedPods(api, changed) if changed else ListedPods(api)
         self._pods = PodReader(self._pod_source)
@@ -156,7 +158,8 @@ class ClusterTarget:
             message=nearby.not_installed
             or self._pool_nodes.lacking(meant[ref] for ref in staying)
             or otherwise_applied(defaults_of(seen.parent), desired.fleet)
-            or left_out_note(wanted.left_out),
+            or left_out_note(wanted.left_out)
+            or self._unaccepted_note(wanted.fleet, seen.objects),
             renders=wanted.renders,
             incomplete=wanted.incomplete,
             revision=RevisionState(applied=revision_of(seen.parent), held=hold_reason),
@@ -175,6 +178,11 @@ class ClusterTarget:
         )
         running = explained(instances_here, seen.objects, pods.troubled, self._running)
         return ClusterObservation(state, running, cluster)
+
+    def _unaccepted_note(self, fleet: str, objects: ObjectSet) -> str:
+        others = of_others(objects)
+        make = partial(unaccepted_note, objects, others)
+        return self._unaccepted.find(fleet, objects.states_of(others), make)
 
     def plan(
         self,

@@ -24,6 +24,7 @@ from reconciler.placement.defaults import notes
 from reconciler.placement.draining import Guest, take_in
 from reconciler.placement.gpus import unstated_gpus
 from reconciler.placement.images import unfitting_images
+from reconciler.placement.load import unmeasured_load
 from reconciler.placement.misfit import misfit, mistaken
 from reconciler.placement.pods import name_conflicts, overfull
 
@@ -104,6 +105,7 @@ def assign(fleet: Fleet, facts: Facts, before: Assignment | None = None) -> Assi
     workloads = [w for w in admitted if (w.node, w.ref) not in draft.contested]
     draft.warnings += notes(fleet, workloads)
     draft.warnings += unfitting_images(workloads)
+    draft.warnings += unmeasured_load(workloads)
     draft.warnings += without_template((c for a in admissions for c in a.asked), facts)
     return Assignment(
         tuple(sorted(workloads, key=lambda w: (w.node, w.ref))),

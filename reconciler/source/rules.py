@@ -29,7 +29,12 @@ from reconciler.source.pod_rules import (
 )
 from reconciler.source.security_rules import rights_allowed
 from reconciler.source.suggest import did_you_mean
-from reconciler.source.traffic_rules import backends, woken_from_none
+from reconciler.source.traffic_rules import (
+    backends,
+    fewest_and_most,
+    unanswered_shares,
+    woken_from_none,
+)
 from reconciler.source.validators import validator
 
 if TYPE_CHECKING:
@@ -270,6 +275,7 @@ CHECKS: tuple[Check, ...] = (
     claims_of_models,
     rights_allowed,
     backends,
+    unanswered_shares,
     ignored,
 )
 
@@ -283,6 +289,7 @@ OBJECT_CHECKS: tuple[ObjectCheck, ...] = (
     volumes_in_place,
     one_budget,
     one_cache,
+    fewest_and_most,
     woken_from_none,
     without_effect,
 )

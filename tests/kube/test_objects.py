@@ -97,6 +97,21 @@ def test_an_object_that_is_not_ours_is_never_touched(cluster: Cluster, world: Wo
     assert "kubectl" in blocked.message
 
 
+def test_an_object_that_another_controller_took_for_its_own_is_left_to_it(world: World) -> None:
+    """As KEDA's HTTP add-on does with a ScaledObject of the same name."""
+    world.declare(config_map(world.namespace, ours="1"))
+    world.settle()
+    mine = world.one(ObjectId("", "ConfigMap", world.namespace, "chat"))
+    owner = {"apiVersion": "http.keda.sh/v1alpha1", "kind": "HTTPScaledObject", "name": "chat"}
+    taken = {**mine["metadata"], "ownerReferences": [{**owner, "uid": "1", "controller": True}]}
+
+    (blocked,) = world.plan({id_of(mine): {**mine, "metadata": taken}}).blocked
+
+    assert blocked.reason == "NotOurs"
+    assert "is HTTPScaledObject chat's: it stays as it is" in blocked.message
+    assert blocked.message.endswith("or delete HTTPScaledObject chat")
+
+
 def test_an_immutable_field_makes_the_object_anew(world: World) -> None:
     world.declare(deployment(world.namespace))
     world.settle()

@@ -10,7 +10,7 @@ from reconciler.agents.arrival import Stage, arrivals
 from reconciler.core.observation import Observation, RevisionState, TargetState
 from reconciler.kube.json_text import to_json
 from reconciler.kube.objects import INPUTS_ANNOTATION, Manifest, id_of
-from reconciler.kube.running.instances import explained, instances
+from reconciler.kube.running.instances import Running, explained, instances
 from reconciler.kube.running.outlook import at_zero, models_of, outlook
 from reconciler.kube.running.pods import essentials, trouble
 from reconciler.kube.running.readiness import Progress
@@ -26,6 +26,7 @@ from tests.support.cluster_views import (
     job,
     live_service,
     pod,
+    scaled_object,
     service_ref,
     view,
 )
@@ -132,15 +133,32 @@ OF_KEDA = desired(fleet(chat={"autoscaling": KEDA}))
 ENDING = {"replicas": 1, "readyReplicas": 1, "observedGeneration": 1}  # of generation 2
 
 
+READY_SCALER = scaled_object(status="True", reason="ScaledObjectReady", message="is ready")
+BROKEN = "Triggers defined in ScaledObject are not working correctly"
+BROKEN_SCALER = scaled_object(status="False", reason="TriggerError", message=BROKEN)
+PAUSED_SCALER = scaled_object(status="True", reason="ScaledObjectReady", message="is ready")
+PAUSED_SCALER["metadata"]["annotations"] = {"autoscaling.keda.sh/paused-replicas": "0"}
+
+
 @pytest.mark.parametrize(
-    ("want", "truth", "ready", "says"),
+    ("want", "scaler", "truth", "ready", "says"),
     [
-        (OF_KEDA, "True", "1 of 1 services ready, 1 of them scaled to zero", "a trigger of KEDA's"),
-        (CHAT, "False", "0 of 1 services ready", "kubectl scale --replicas=1"),
+        (
+            OF_KEDA,
+            READY_SCALER,
+            "True",
+            "1 of 1 services ready, 1 of them scaled to zero",
+            "a trigger of KEDA's",
+        ),
+        (OF_KEDA, None, "False", "0 of 1 services ready", "it has no ScaledObject here"),
+        (OF_KEDA, scaled_object(), "False", "0 of 1 services ready", "KEDA has not looked at it"),
+        (OF_KEDA, BROKEN_SCALER, "False", "0 of 1 services ready", f"TriggerError: {BROKEN}"),
+        (OF_KEDA, PAUSED_SCALER, "False", "0 of 1 services ready", "keda.sh/paused-replicas"),
+        (CHAT, None, "False", "0 of 1 services ready", "kubectl scale --replicas=1"),
     ],
 )
 def test_what_was_scaled_to_zero_answers_nothing_and_is_ready_where_keda_starts_it(
-    want: Desired, truth: str, ready: str, says: str
+    want: Desired, scaler: Manifest | None, truth: str, ready: str, says: str
 ) -> None:
     """Said once: while its last pods end the same is said as after that."""
     now, (workload,) = "2026-01-02T00:00:00Z", want.assignment.workloads
@@ -148,10 +166,11 @@ def test_what_was_scaled_to_zero_answers_nothing_and_is_ready_where_keda_starts_
     ending["metadata"]["generation"] = 2
     for each in (ending, ended):
         each["metadata"]["annotations"] = {INPUTS_ANNOTATION: to_json(workload.inputs).decode()}
-    live = {id_of(ended): ended}
+    scalers = [scaler] if scaler else []
+    live = {id_of(each): each for each in (ended, *scalers)}
 
     first, then = (
-        service_status(view(want, each), live_service(generation=1), now)
+        service_status(view(want, each, *scalers), live_service(generation=1), now)
         for each in (ending, ended)
     )
     running = explained(instances(TARGET, live, {workload.ref: workload}, {}), live, {})
@@ -171,6 +190,22 @@ def test_what_was_scaled_to_zero_answers_nothing_and_is_ready_where_keda_starts_
     assert ready in text
 
 
+def test_what_keda_says_later_counts_although_the_deployment_is_the_same() -> None:
+    known, (workload,) = Running(), OF_KEDA.assignment.workloads
+    zero = deployment(wanted=0, ready=0)
+    zero["metadata"]["annotations"] = {INPUTS_ANNOTATION: to_json(workload.inputs).decode()}
+
+    def said(scaler: Manifest) -> tuple[bool, str]:
+        live = {id_of(zero): zero, id_of(scaler): scaler}
+        running = instances(TARGET, live, {workload.ref: workload}, {}, known)
+        (instance,) = explained(running, live, {}, known)
+        return instance.ready, instance.message
+
+    assert said(READY_SCALER)[0]
+    assert [BROKEN in said(each)[1] for each in (BROKEN_SCALER, PAUSED_SCALER)] == [True, False]
+    assert said(READY_SCALER)[0]
+
+
 @pytest.mark.parametrize(
     "inputs",
     [
@@ -181,11 +216,9 @@ def test_what_was_scaled_to_zero_answers_nothing_and_is_ready_where_keda_starts_
     ],
 )
 def test_who_scales_it_is_read_from_what_people_can_write(inputs: dict[str, Any]) -> None:
-    zero = at_zero(deployment(wanted=0, ready=0), inputs)
-
-    assert zero
-    assert not zero.is_ready
-    assert at_zero(deployment(), inputs) is None
+    assert not at_zero(inputs, READY_SCALER).is_ready
+    assert not outlook(deployment(wanted=0, ready=0), (), (), inputs, READY_SCALER).is_ready
+    assert outlook(deployment(), (), (), inputs, READY_SCALER).is_ready
 
 
 def test_what_is_ready_has_no_reason_to_give() -> None:

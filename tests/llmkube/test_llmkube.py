@@ -55,6 +55,7 @@ _REFUSED = {
     ("spec.runtime", "llamacpp-router"),  # it needs models
     ("spec.format", "pytorch"),
     ("spec.ropeScaling.type", "longrope"),  # llama.cpp has no such word
+    ("spec.autoscaling.minReplicas", "512"),  # and maxReplicas is 1
 }
 
 

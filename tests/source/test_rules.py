@@ -40,6 +40,7 @@ OF_PLACEMENT = {  # what only a node can decide: reconciler.placement
     "HostCacheRefused",
     "DefaultTaken",  # by test_defaults
     "ImageMismatch",
+    "LoadUnmeasured",  # by test_load
     "DevicesUnknown",  # by test_gpus
     "HeaderNeeded",  # by test_counting
     "NumberCounted",

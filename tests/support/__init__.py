@@ -11,7 +11,8 @@ Our programs
 Their programs
             llama_server, kube_binaries, prometheus, real_models (once, kept by cache), chromium,
             cluster, helm, installed, cluster_fleet, bench_jobs, crds, other_crds, kube_world,
-            kube_schemas, cluster_wipe, cluster_requests, systemctl, llmkube, counting_engine,
+            kube_schemas, cluster_wipe, cluster_requests, systemctl, llmkube, keda,
+            counting_engine,
             servers (an engine with bad manners)
 Servers     serving (what they share), http, git_http, hub, registry, package_index, wheels,
             forge_api, certificates, few_objects, fault_proxy; distribution (a real registry)

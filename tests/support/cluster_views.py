@@ -111,6 +111,14 @@ def job(of: str = "chat", **condition: str) -> dict[str, Any]:
     return made
 
 
+def scaled_object(of: str = "chat", **ready: str) -> dict[str, Any]:
+    """KEDA's, which has looked at it if a condition Ready is given."""
+    made = child("ScaledObject", "keda.sh/v1alpha1", of)
+    made["spec"] = {"triggers": [{"type": "prometheus", "metadata": {"query": "up"}}]}
+    made["status"] = {"conditions": [{"type": "Ready", **ready}] if ready else []}
+    return made
+
+
 def network_service(of: str = "chat", port: int = 8080) -> dict[str, Any]:
     made = child("Service", "v1", of)
     made["spec"] = {"type": "ClusterIP", "ports": [{"name": "http", "port": port}]}

@@ -22,7 +22,7 @@ from reconciler.kube.diff.difference import compare
 from reconciler.kube.diff.private import scrubbed
 from reconciler.kube.diff.record import APPLIED_ANNOTATION
 from reconciler.kube.object_set import decoded
-from reconciler.kube.objects import Manifest, ObjectId, kind_of
+from reconciler.kube.objects import AUTOSCALERS, Manifest, ObjectId, kind_of
 
 _LONGEST_WAIT_S = 30.0
 _JUDGED = (Action.CREATE, Action.UPDATE, Action.DRIFT)
@@ -41,7 +41,15 @@ def judged(api: ApiServer, plan: Plan, target: str, live: Mapping[ObjectId, Mani
     def ask(change: Change) -> Verdict:
         return pace.run(lambda: _ask(api, change, live.get(object_id(change))))
 
-    asked, others = _first([change for change in plan.changes if _is_asked(change, target)])
+    here = [change for change in plan.changes if _is_here(change, target)]
+    taken_off = {c.ref for c in here if c.action is Action.DELETE and _is_autoscaler(c)}
+    asked, others = _first(
+        change
+        for change in here
+        if change.action in _JUDGED
+        and not change.is_shown_only
+        and not (_is_autoscaler(change) and change.ref in taken_off)
+    )
     with ThreadPoolExecutor(THREADS, "judge") as pool:
         # by identity: a change holds manifests, which have no hash
         verdicts = dict(zip(map(id, asked), pool.map(ask, asked), strict=True))
@@ -54,9 +62,13 @@ def judged(api: ApiServer, plan: Plan, target: str, live: Mapping[ObjectId, Mani
     return replace(plan, changes=changes, blocked=(*plan.blocked, *refused.values()))
 
 
-def _is_asked(change: Change, target: str) -> bool:
-    is_here = change.target == target and change.object is not None
-    return is_here and not change.is_shown_only and change.action in _JUDGED
+def _is_here(change: Change, target: str) -> bool:
+    return change.target == target and change.object is not None
+
+
+def _is_autoscaler(change: Change) -> bool:
+    """KEDA refuses one while the service has another, which is removed first."""
+    return object_id(change).kind in AUTOSCALERS
 
 
 def _first(changes: Iterable[Change]) -> tuple[list[Change], list[Change]]:

@@ -246,6 +246,8 @@ def _not_ours(
     mend = "Rename one of the two, or delete that one"
     if not is_others and any(entry.is_ours for entry in entries(have)):
         whose, mend = "has lost our labels", "Delete it, and it is recreated"
+    if not is_others and (controller := _controller_of(have)):
+        whose, mend = f"is {controller}'s", f"Rename one of the two, or delete {controller}"
     if reason := scope.not_yet.get(oid):
         whose, mend = "is another controller's", f"It becomes ours as it stands once {reason}"
     message = (
@@ -253,6 +255,13 @@ def _not_ours(
         f" {mend}"
     )
     return Blocked(ref, "NotOurs", message, where, scope.target, (ref,))
+
+
+def _controller_of(have: Manifest) -> str | None:
+    """Who made it its own, as KEDA's HTTP add-on does with a ScaledObject of the same name."""
+    owners = have["metadata"].get("ownerReferences") or ()
+    named = (f"{o.get('kind')} {o.get('name')}" for o in owners if o.get("controller"))
+    return next(named, None)
 
 
 def _lacking(scope: Scope, ref: ObjectRef, claim: str, sources: _ChangeSources) -> Blocked:

@@ -12,6 +12,7 @@ from reconciler.kube.objects import Manifest
 from reconciler.kube.render.labels import metadata
 from reconciler.kube.render.quantity import canonical
 from reconciler.kube.render.subject import Subject
+from reconciler.placement.names import MOST, with_suffix
 from reconciler.runtimes import RUNTIMES
 
 # If the fleet names no metric: the requests in flight per pod. An adapter must serve the engine's
@@ -19,6 +20,7 @@ from reconciler.runtimes import RUNTIMES
 _REQUESTS_EACH = 2
 # KEDA takes no ScaledObject without a trigger: what a HorizontalPodAutoscaler does without one.
 _BY_LOAD = (Metric(type="Resource", name="cpu", target_average_utilization=80),)
+_HPA_PREFIX = "keda-hpa-"  # of KEDA's own HorizontalPodAutoscaler, which a label has to hold
 _METRICS = "/metrics"  # where the service's author says which, and the runtime nothing
 _FIELDS = {"Utilization": "averageUtilization", "AverageValue": "averageValue"}
 
@@ -59,12 +61,21 @@ def _scaled_object(scaling: Autoscaling, keda: Keda, subject: Subject) -> dict[s
         **{name: value for name, value in stated.items() if value is not None},
         "minReplicaCount": scaling.min_replicas,
         "maxReplicaCount": scaling.max_replicas,
+        **_named(subject.name),
         "triggers": [*_triggers(scaling.metrics or default, subject), *keda.triggers],
     }
 
 
+def _named(service: str) -> dict[str, Any]:
+    """A shorter name for what KEDA makes, where its own would be refused."""
+    if len(_HPA_PREFIX + service) <= MOST:
+        return {}
+    return {"advanced": {"horizontalPodAutoscalerConfig": {"name": with_suffix(service, "keda")}}}
+
+
 def _triggers(metrics: Iterable[Metric], subject: Subject) -> Iterator[dict[str, Any]]:
-    """Metrics of pods are summed over them, as KEDA divides by their number itself."""
+    """Metrics of pods are summed over them, as KEDA divides by their number itself. It takes the
+    pods' addresses from the Service's endpoints, and asks them at the port of the URL."""
     namespace = subject.placed.workload.ref.namespace
     path = RUNTIMES[subject.placed.workload.runtime].metrics_path or _METRICS
     for metric in metrics:
@@ -76,7 +87,7 @@ def _triggers(metrics: Iterable[Metric], subject: Subject) -> Iterator[dict[str,
                 "type": "metrics-api",
                 "metricType": "AverageValue",
                 "metadata": {
-                    "url": f"http://{subject.name}.{namespace}.svc:{subject.port}{path}",
+                    "url": f"http://{subject.name}.{namespace}.svc:{subject.container_port}{path}",
                     "format": "prometheus",
                     "valueLocation": metric.name,
                     "targetValue": str(value),

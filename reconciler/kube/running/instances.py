@@ -24,7 +24,7 @@ from reconciler.kube.objects import (
     ref_of,
 )
 from reconciler.kube.render.labels import is_benchmark
-from reconciler.kube.running.outlook import Outlook, at_zero, outlook
+from reconciler.kube.running.outlook import Outlook, at_zero, outlook, wants_none
 from reconciler.kube.running.readiness import readiness
 from reconciler.memo import Memo
 
@@ -59,7 +59,8 @@ def instances(
             continue
         want, source = wanted.get(ref), sources.get(ref)
         make = partial(_instance, target, objects, oid, want, source, known)
-        instance = known.instances.find(oid, (objects.state(oid), want, source), make)
+        given = (objects.state(oid), objects.state(_scaled_object_id(oid)), want, source)
+        instance = known.instances.find(oid, given, make)
         if not instance.inputs.get("suspended"):
             by_ref[ref] = instance
     for memo in (known.declared, known.instances):
@@ -82,7 +83,7 @@ def explained(
         return running
     objects = ObjectSet.of(objects)
     standing = defaultdict[ObjectRef, list[ObjectId]](list)
-    for oid in (*objects.of_kind("Deployment"), *objects.of_kind("Job")):
+    for oid in (oid for kind in _EXPLAINING for oid in objects.of_kind(kind)):
         if (ref := objects.ref(oid)) in troubled:
             standing[ref].append(oid)
 
@@ -107,7 +108,15 @@ def _outlook(
     standing = [objects[oid] for oid in oids]
     jobs = [live for live in standing if live["kind"] == "Job" and not is_benchmark(live)]
     deployment = next(live for live in standing if live["kind"] == "Deployment")
-    return outlook(deployment, jobs, pods, of.inputs)
+    scaled_object = next((live for live in standing if live["kind"] == "ScaledObject"), None)
+    return outlook(deployment, jobs, pods, of.inputs, scaled_object)
+
+
+_EXPLAINING = ("Deployment", "Job", "ScaledObject")
+
+
+def _scaled_object_id(deployment: ObjectId) -> ObjectId:
+    return ObjectId("keda.sh", "ScaledObject", deployment.namespace, deployment.name)
 
 
 def _with_overrides(instance: Instance, of_document: Mapping[str, str]) -> Instance:
@@ -141,7 +150,8 @@ def _instance(
     given = (objects.declared(oid), want, source)
     make = partial(_of_deployment, target, objects.ref(oid), live, want, source)
     instance = known.declared.find(oid, given, make)
-    if (zero := at_zero(live, instance.inputs)) is not None:
+    if wants_none(live):
+        zero = at_zero(instance.inputs, objects.get(_scaled_object_id(oid)))
         return replace(instance, ready=zero.is_ready, reason=zero.reason, message=zero.message)
     state = readiness(live)
     reason = "Ready" if state.is_current else state.reason

@@ -13,6 +13,7 @@ from typing import Any
 
 from reconciler.core.observation import SCALED_TO_ZERO
 from reconciler.kube.objects import Manifest
+from reconciler.kube.running.acceptance import starts_none
 from reconciler.kube.running.pods import PodTrouble, trouble
 from reconciler.kube.running.readiness import Progress, Readiness, conditions_of, readiness
 
@@ -35,11 +36,12 @@ def outlook(
     jobs: Iterable[Manifest],
     pods: Iterable[Manifest],
     inputs: Mapping[str, Any] = MappingProxyType({}),
+    scaled_object: Manifest | None = None,
 ) -> Outlook:
     """From the service's objects. `pods` may be empty if they were not read; `inputs` are what it
-    was rendered from."""
-    if (zero := at_zero(deployment, inputs)) is not None:
-        return replace(zero, models=models_of(jobs, ()))
+    was rendered from; `scaled_object` is its own of KEDA's, None: there is none."""
+    if wants_none(deployment):
+        return replace(at_zero(inputs, scaled_object), models=models_of(jobs, ()))
     now = readiness(deployment)
     if now.is_current:
         # A ready service has its models: a Job that is gone, or that failed later, does not matter.
@@ -58,24 +60,30 @@ def outlook(
     return Outlook(False, why.reason, why.message, failed, models)
 
 
-def at_zero(deployment: Manifest, inputs: Mapping[str, Any]) -> Outlook | None:
-    """What a Deployment without pods is; None: it is to have some. As Knative has it, a
-    service is ready there if a trigger starts it again. What is left of its pods does not matter:
-    Kubernetes counts none that end."""
+def wants_none(deployment: Manifest) -> bool:
+    """Whether it is to have no pods. What is left of them does not matter: Kubernetes counts none
+    that end."""
     wanted = (deployment.get("spec") or {}).get("replicas", 1)
-    if wanted != 0 or deployment["metadata"].get("deletionTimestamp"):
-        return None
+    return bool(wanted == 0) and not deployment["metadata"].get("deletionTimestamp")
+
+
+def at_zero(inputs: Mapping[str, Any], scaled_object: Manifest | None) -> Outlook:
+    """A service that is to have no pods. As Knative has it, it is ready if a trigger starts it
+    again."""
     lifecycle = inputs.get("lifecycle")  # of an annotation, in which people can write anything
     scaling = lifecycle.get("autoscaling") if isinstance(lifecycle, Mapping) else None
-    is_started_again = isinstance(scaling, Mapping) and bool(scaling.get("keda"))
-    return Outlook(is_started_again, SCALED_TO_ZERO, _AT_ZERO[is_started_again])
+    if not isinstance(scaling, Mapping) or not scaling.get("keda"):
+        return Outlook(False, SCALED_TO_ZERO, f"{_BY_HAND}; {_START_IT}")
+    if why := starts_none(scaled_object):
+        return Outlook(
+            False, SCALED_TO_ZERO, f"no pod runs, and KEDA starts none: {why}; {_START_IT}"
+        )
+    return Outlook(True, SCALED_TO_ZERO, _BY_TRIGGER)
 
 
-_AT_ZERO = {
-    True: "no pod runs, and nothing answers, until a trigger of KEDA's asks for one",
-    False: "no pod runs: its Deployment was scaled to zero, where every autoscaler leaves it;"
-    " `kubectl scale --replicas=1` starts it again",
-}
+_BY_TRIGGER = "no pod runs, and nothing answers, until a trigger of KEDA's asks for one"
+_BY_HAND = "no pod runs: its Deployment was scaled to zero, where every autoscaler leaves it"
+_START_IT = "`kubectl scale --replicas=1` starts it again"
 
 _OTHERS_TELL_MORE = frozenset(
     {"ReplicasNotReady", "ProgressDeadlineExceeded", "NotAvailable", "OldReplicas"}

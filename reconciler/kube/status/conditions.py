@@ -2,7 +2,7 @@
 
 The rules are those of kstatus (cli-utils, pkg/kstatus/README.md): Ready is always present and is
 True only for the newest generation. Reconciling and Stalled of a service are present only while
-they are True, and KindsInstalled only while it is False.
+they are True, KindsInstalled and ObjectsAccepted only while they are False.
 `lastTransitionTime` changes with `status`, and never for a new reason or message, as in Kubernetes'
 API conventions.
 """
@@ -22,8 +22,8 @@ Truth = Literal["True", "False", "Unknown"]
 READY, RECONCILING, STALLED = "Ready", "Reconciling", "Stalled"
 MEMORY_FITS, MODELS_READY, PLACED, DRIFTED = "MemoryFits", "ModelsReady", "Placed", "Drifted"
 SOURCE_READY, CURRENT, APPLIED = "SourceReady", "Current", "Applied"
-KINDS_INSTALLED = "KindsInstalled"
-_OF_SERVICES = (PLACED, MEMORY_FITS, MODELS_READY, DRIFTED, KINDS_INSTALLED)
+KINDS_INSTALLED, OBJECTS_ACCEPTED = "KindsInstalled", "ObjectsAccepted"
+_OF_SERVICES = (PLACED, MEMORY_FITS, MODELS_READY, DRIFTED, KINDS_INSTALLED, OBJECTS_ACCEPTED)
 _OF_FLEETS = (SOURCE_READY, CURRENT, APPLIED)
 ORDER = (READY, RECONCILING, STALLED, *_OF_SERVICES, *_OF_FLEETS)
 
@@ -50,6 +50,7 @@ OWN_REASONS: Mapping[str, str] = MappingProxyType(
         "AgentSilent": "its node's agent was not heard of for too long",
         "NotObserved": "this generation was not looked at yet",
         "NotInstalled": "the cluster has no kind for an object of it, which it goes without",
+        "NotAccepted": "a Gateway, or KEDA, does not do what an object of it says",
         "Fight": "another program sets the same field again and again",
         "Fetched": "the source of the fleet answers",
         "SourceLost": "the source of the fleet gives no answer",

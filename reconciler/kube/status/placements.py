@@ -73,7 +73,8 @@ def _in_cluster(view: ClusterView, workload: Workload) -> PlacementStatus:
         why = "there is no Deployment yet"
         return PlacementStatus(workload, "False", "Progressing", why, models=models_of(jobs, pods))
     status = deployments[0].get("status") or {}
-    readiness = outlook(deployments[0], jobs, pods, workload.inputs)
+    scaled_object = next(iter(view.children(workload.ref, "ScaledObject")), None)
+    readiness = outlook(deployments[0], jobs, pods, workload.inputs, scaled_object)
     is_at_zero = readiness.reason == SCALED_TO_ZERO  # then Kubernetes counts no pod that ends
     total, ready = (0, 0) if is_at_zero else map(status.get, ("replicas", "readyReplicas"))
     return PlacementStatus(

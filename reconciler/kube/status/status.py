@@ -20,12 +20,14 @@ from reconciler.fleet.workload import Workload
 from reconciler.kube.endpoints.heartbeat import LeaseState
 from reconciler.kube.object_set import generation_of
 from reconciler.kube.objects import Manifest
+from reconciler.kube.running.acceptance import unaccepted_of
 from reconciler.kube.running.readiness import Progress, conditions_of
 from reconciler.kube.status.conditions import (
     DRIFTED,
     KINDS_INSTALLED,
     MEMORY_FITS,
     MODELS_READY,
+    OBJECTS_ACCEPTED,
     OWN_REASONS,
     PLACED,
     READY,
@@ -190,6 +192,8 @@ def _conditions(
     yield _drifted(view, ref)
     if without := view.left_out.get(ref):
         yield Condition(KINDS_INSTALLED, "False", "NotInstalled", without)
+    if refused := unaccepted_of(view.children_of_others(ref)):
+        yield Condition(OBJECTS_ACCEPTED, "False", "NotAccepted", refused)
 
 
 def _ready(view: ClusterView, ref: ObjectRef, places: tuple[PlacementStatus, ...]) -> Condition:

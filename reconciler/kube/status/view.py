@@ -15,7 +15,7 @@ from reconciler.core.plan import Action, Blocked, Change, Plan
 from reconciler.fleet.workload import Workload
 from reconciler.kube.endpoints.heartbeat import LeaseState
 from reconciler.kube.object_set import ObjectSet, generation_of
-from reconciler.kube.objects import Manifest, ObjectId, document_id, id_of, ref_of
+from reconciler.kube.objects import Manifest, ObjectId, document_id, id_of, kind_of, ref_of
 from reconciler.loop.desired import Desired
 
 T = TypeVar("T")
@@ -69,6 +69,11 @@ class ClusterView:
     def children(self, ref: ObjectRef, kind: str) -> tuple[Manifest, ...]:
         """The live objects of one kind that stand for a service."""
         children = (oid for oid in self._children.get(ref, ()) if oid.kind == kind)
+        return tuple(map(self._manifest, children))
+
+    def children_of_others(self, ref: ObjectRef) -> tuple[Manifest, ...]:
+        """Those of kinds of other projects."""
+        children = (oid for oid in self._children.get(ref, ()) if kind_of(oid).project)
         return tuple(map(self._manifest, children))
 
     def grounds(self, ref: ObjectRef) -> tuple[object, ...] | None:
