@@ -130,11 +130,11 @@ def _measure(
 
 def _chosen(names: list[str], records: list[ProcessRecord]) -> list[ProcessRecord]:
     from agent.cli.stop import unknown
-    from reconciler.api.meta import service_ref
+    from reconciler.console.named import named_service
 
     if not names:
         return records
-    wanted = {service_ref(name) for name in names}
+    wanted = {named_service(name) for name in names}
     here = {record.launch.ref for record in records}
     if strange := wanted - here:
         raise unknown(strange, here)

@@ -11,6 +11,7 @@ from agent.process.logreader import LogFile
 from reconciler.api.errors import UsageError
 from reconciler.console.edge import Exit, tell
 from reconciler.console.logview import show
+from reconciler.console.named import named_service
 from reconciler.console.option import add_log_options
 
 if TYPE_CHECKING:
@@ -49,9 +50,8 @@ def _known(name: str, state: StateDir) -> ObjectRef:
     """What has a log here, or could have one. Raises UsageError with the names there are."""
     from agent.cli.handwork import Here
     from agent.cli.stop import unknown
-    from reconciler.api.meta import service_ref
 
-    ref = service_ref(name)
+    ref = named_service(name)
     here = Here.read(state)
     if ref in here.names or state.log_file(ref).exists():
         return ref

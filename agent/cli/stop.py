@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.api.errors import UsageError
 from reconciler.console.edge import Exit, tell
+from reconciler.console.named import hint, named_service
 from reconciler.report.terminal import printable
 
 _SOON_S = 2.0  # who waits so long wants to know for what
@@ -127,11 +128,9 @@ def chosen(
     args: argparse.Namespace, here: Here, everything: frozenset[ObjectRef]
 ) -> frozenset[ObjectRef]:
     """The services that were named, or everything. Raises UsageError with the names there are."""
-    from reconciler.api.meta import service_ref
-
     if args.all:
         return everything
-    wanted = frozenset(map(service_ref, args.names))
+    wanted = frozenset(map(named_service, args.names))
     if strange := wanted - here.names:
         raise unknown(strange, here.names)
     return wanted
@@ -139,12 +138,8 @@ def chosen(
 
 def unknown(strange: Collection[ObjectRef], known: Collection[ObjectRef]) -> UsageError:
     """What to say of names that nothing here has."""
-    from reconciler.source.suggest import did_you_mean
-
     have = {ref.label for ref in known}
-    meant = did_you_mean(labels(strange), have) if len(strange) == 1 else ""
-    there = ", ".join(sorted(have)) or "nothing"
-    return UsageError(f"{labels(strange)}: not started here{meant}; there is {there}")
+    return UsageError(f"{labels(strange)}: not started here{hint(labels(strange), have)}")
 
 
 def labels(refs: Collection[ObjectRef]) -> str:

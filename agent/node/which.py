@@ -33,7 +33,10 @@ def choose_node(fleet: Fleet, given: str | None) -> str:
     if given:
         if given in names:
             return given
-        raise UsageError(f"node {given}: the fleet has no agent node of that name; {_has(names)}")
+        raise UsageError(
+            f"node {given}: the fleet has no agent node of that name; {_has(names)} (the word"
+            " behind --local is its node: --local alone comes last)"
+        )
     if len(names) == 1:
         return names[0]
     host = platform.node().lower()

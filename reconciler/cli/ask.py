@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from reconciler.api.errors import UsageError
 from reconciler.cli.options import add_agent_options, add_local_options, check_output
 from reconciler.console.edge import Exit, tell
+from reconciler.console.named import hint, named_service
 from reconciler.console.value import argument, count
 from reconciler.models.url import is_loopback
 from reconciler.report.terminal import printable
@@ -65,6 +66,8 @@ def run(args: argparse.Namespace) -> int:
     from reconciler.cli.inspection import open_inspection
 
     texts = [_stdin() if text == "-" else text for text in args.text]
+    if texts and not any(text.strip() for text in texts):
+        raise UsageError("the question is empty")
     picture = conversation.picture(args.image) if args.image else None
     source = open_planned(args)
     with open_inspection(args, source) as at:
@@ -130,7 +133,7 @@ def _ready(
     shown = ""
     while True:
         status = local.as_reported_here(args, observe_status(at))
-        instances = _named(args.name, status, fleet)
+        instances = _named(args, status, fleet)
         if ready := next((i for i in instances if i.ready and from_here.has(i)), None):
             return ready
         why = _why_not(args.name, instances, status)
@@ -142,27 +145,25 @@ def _ready(
         time.sleep(_LOOK_AGAIN_S)
 
 
-def _named(name: str, status: Status, fleet: Fleet) -> list[Instance]:
+def _named(args: argparse.Namespace, status: Status, fleet: Fleet) -> list[Instance]:
     """The instances of a service, or those that serve a model of that name. Raises UsageError."""
-    from reconciler.api.meta import service_ref
-    from reconciler.source.suggest import did_you_mean
-
-    if (ref := service_ref(name)) in status.refs:
+    name = args.name
+    if (ref := named_service(name)) in status.refs:
         return status.of(ref)
     if serving := [i for i in status.observed.instances if name in i.models]:
         return serving
-    if service_ref(name) in fleet.objects:
+    if ref in fleet.objects:
         raise UsageError(f"{name}: is not for this machine: leave --local out")
-    known = sorted(ref.label for ref in status.refs)
+    refs = status.refs
+    meant = next((text for text in args.text if any(text in (r.name, r.label) for r in refs)), None)
+    order = f"; the service comes first: reconcile ask {meant} ..." if meant else ""
     raise UsageError(
         f"{name}: no such service, and none serves a model of that name"
-        f"{did_you_mean(service_ref(name).label, known)}; there is {', '.join(known) or 'none'}"
+        f"{order or hint(ref.label, [ref.label for ref in refs])}"
     )
 
 
 def _why_not(name: str, instances: list[Instance], status: Status) -> str:
-    from reconciler.api.meta import service_ref
-
     if elsewhere := next((i for i in instances if i.ready), None):
         ref, (kind, _, place) = elsewhere.ref, elsewhere.target.partition("/")
         if kind == "node":
@@ -171,7 +172,7 @@ def _why_not(name: str, instances: list[Instance], status: Status) -> str:
     for instance in instances:
         message = f": {instance.message}" if instance.message else ""
         return f"{instance.ref.label} is not ready: {instance.reason}{message}"
-    for declared in status.meant(service_ref(name)):
+    for declared in status.meant(named_service(name)):
         if declared.target in status.silent:
             away = status.observed.targets[declared.target]
             return (
@@ -181,7 +182,7 @@ def _why_not(name: str, instances: list[Instance], status: Status) -> str:
         if declared.reason == "NotRunning" and not declared.message:
             break
         return f"{declared.ref.label} does not run: {declared.message or declared.reason}"
-    label = service_ref(name).label
+    label = named_service(name).label
     return f"{label} does not run; `reconcile plan` says why, and `apply` starts what is declared"
 
 
@@ -189,4 +190,7 @@ def _stdin() -> str:
     text = sys.stdin.buffer.read(_MOST_INPUT + 1)
     if len(text) > _MOST_INPUT:
         raise UsageError(f"stdin: longer than {_MOST_INPUT} bytes; give a part of it")
-    return text.decode(errors="replace")
+    try:
+        return text.decode()
+    except UnicodeDecodeError as error:
+        raise UsageError("stdin: is no text in UTF-8; a picture goes with --image FILE") from error

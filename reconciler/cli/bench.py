@@ -65,12 +65,12 @@ def run(args: argparse.Namespace) -> int:
     """Exit 0; 3 where a machine does not answer, or a service that was named has no result that
     counts. Raises UsageError, SourceError, InvalidFleet."""
     check_output(args, "text", "json")
-    from reconciler.api.meta import service_ref
     from reconciler.cli import local
     from reconciler.cli.fleet import open_planned
     from reconciler.cli.inspection import open_inspection
     from reconciler.cli.measuring import ask_again, follow
     from reconciler.cli.observed_status import status_of
+    from reconciler.console.named import named_service
     from reconciler.console.statusview import chosen
 
     if args.write is not None and not args.write.is_dir():
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
             " where they run"
         )
     all_count = _measure_here(args) if measures_here else True
-    timeout_s, refs = _seconds(args.timeout), [service_ref(name) for name in args.names]
+    timeout_s, refs = _seconds(args.timeout), [named_service(name) for name in args.names]
     with open_inspection(args, open_planned(args)) as at:
         if at.fetch() is None:
             raise at.findings.failure or UsageError("the fleet has no revision to look at")
@@ -118,9 +118,9 @@ def _seconds(text: str) -> float:
 
 
 def _results(args: argparse.Namespace, status: Status) -> Iterable[BenchmarkResult]:
-    from reconciler.api.meta import service_ref
+    from reconciler.console.named import named_service
 
-    wanted = {service_ref(name).label for name in args.names}
+    wanted = {named_service(name).label for name in args.names}
     heard = (state.benchmarks for state in status.states.values())
     for measured in (*heard, *status.measured.values()):
         yield from (result for result in measured if not wanted or result.service in wanted)
@@ -129,8 +129,8 @@ def _results(args: argparse.Namespace, status: Status) -> Iterable[BenchmarkResu
 def _report(
     args: argparse.Namespace, status: Status, results: list[BenchmarkResult], plan: Plan
 ) -> int:
-    from reconciler.api.meta import service_ref
     from reconciler.cli.measuring import standings
+    from reconciler.console.named import named_service
     from reconciler.source.evidence import read_evidence
 
     now = time.time()
@@ -141,7 +141,7 @@ def _report(
         known = read_evidence(args.write, now)
         written = _write(args.write, known, usable)
         unused = _unused(known, written, usable)
-    refs = [service_ref(name) for name in args.names]
+    refs = [named_service(name) for name in args.names]
     clusters = standings(plan, refs)
     if args.output == "json":
         shown = [r.model_dump(mode="json", by_alias=True, exclude_none=True) for r in results]

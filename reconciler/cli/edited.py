@@ -15,6 +15,7 @@ from reconciler.api.errors import UsageError
 from reconciler.cli.options import add_agent_options, add_local_options, check_output
 from reconciler.cli.written import FileChange, add_commit_options, how_applied, open_folder, write
 from reconciler.console.edge import Exit, tell
+from reconciler.console.named import hint, parse_ref
 from reconciler.console.option import add
 from reconciler.console.shared import OFFLINE
 from reconciler.report.terminal import printable
@@ -66,8 +67,6 @@ class EditedFleet:
     def meant(self, name: str, *, kind: str | None = None) -> ObjectRef:
         """What a person calls so: without a namespace also the only one of that name. `kind` is
         the one that a command is for. Raises UsageError."""
-        from reconciler.cli.explain import parse_ref
-
         ref = parse_ref(name)
         if kind not in (None, ref.kind):
             raise UsageError(f"{ref}: this is for objects of kind {kind} alone")
@@ -85,12 +84,9 @@ class EditedFleet:
 
     def _must_declare(self, ref: ObjectRef) -> None:
         """Raises UsageError, also where two documents declare it."""
-        from reconciler.source.suggest import did_you_mean
-
         if ref not in self.loaded.origins:
             known = sorted(str(other) for other in self.loaded.origins if other.kind == ref.kind)
-            hint = did_you_mean(str(ref), known) or f"; there is {', '.join(known) or 'none'}"
-            raise UsageError(f"{ref}: the fleet declares no such object{hint}")
+            raise UsageError(f"{ref}: the fleet declares no such object{hint(str(ref), known)}")
         if again := next((item for item in self.loaded.twice if item.ref == ref), None):
             raise UsageError(
                 f"{ref} is declared at {self.place(ref)} and at {again.origin.path}:"

@@ -5,19 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from reconciler.api.errors import UsageError
 from reconciler.cli.explain_field import explain_field, is_field
 from reconciler.cli.options import add_local_options, check_output
 from reconciler.console.edge import Exit, width_of
+from reconciler.console.named import hint, parse_ref
 from reconciler.console.option import add
 from reconciler.console.shared import OFFLINE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from reconciler.api.meta import ObjectRef
     from reconciler.loop.desired import Desired
 
@@ -91,41 +89,13 @@ def run(args: argparse.Namespace) -> int:
     return Exit.OK
 
 
-def parse_ref(text: str) -> ObjectRef:
-    """`Kind/name` or `Kind/namespace/name`. A service needs no kind: `name`, or `namespace/name` as
-    plans and statuses have it. Raises UsageError."""
-    from reconciler.api.kinds import KINDS
-    from reconciler.api.meta import DEFAULT_NAMESPACE, ObjectRef
-
-    parts = text.split("/")
-    kinds = {name.lower(): name for name in KINDS}
-    if len(parts) == 1 or (len(parts) == 2 and _is_namespace(parts[0], kinds)):
-        parts = ["InferenceService", *parts]
-    kind = kinds.get(parts[0].lower())
-    if kind is None or len(parts) > 3 or not all(parts):
-        raise UsageError(
-            f"{text!r} is not a valid REF: write Kind/name, with a kind of {', '.join(KINDS)}"
-        )
-    namespace = (
-        (DEFAULT_NAMESPACE if len(parts) == 2 else parts[1]) if KINDS[kind].namespaced else ""
-    )
-    return ObjectRef(kind, namespace, parts[-1])
-
-
-def _is_namespace(text: str, kinds: Mapping[str, str]) -> bool:
-    """Whether a word is no kind: Kubernetes calls no namespace by a name with a capital."""
-    return text == text.lower() and text not in kinds
-
-
 def _unknown(ref: ObjectRef, desired: Desired) -> str:
     if ref in desired.fleet.objects:
         users = _users(ref, desired)
         ask = f"name one that uses it: {', '.join(users)}" if users else "none uses it"
         return f"{ref}: only an InferenceService is placed and started; {ask}"
-    names = [other.label for other in desired.fleet.objects if other.kind == ref.kind]
-    near = get_close_matches(ref.label, names, 1)
-    hint = f"did you mean {near[0]}?" if near else f"there is {', '.join(names) or 'none'}"
-    return f"{ref}: the fleet declares no such object; {hint}"
+    known = [str(other) for other in desired.fleet.objects if other.kind == ref.kind]
+    return f"{ref}: the fleet declares no such object{hint(str(ref), known)}"
 
 
 def _users(ref: ObjectRef, desired: Desired) -> list[str]:

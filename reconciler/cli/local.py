@@ -70,13 +70,7 @@ def node_of(args: argparse.Namespace, fleet: Fleet) -> str:
     """The node that this machine is. Raises UsageError."""
     from agent.node.which import choose_node
 
-    try:
-        return choose_node(fleet, args.local or None)
-    except UsageError as error:
-        if not args.local:
-            raise
-        hint = f"if {args.local} is meant otherwise, write --local behind the other words"
-        raise UsageError(f"{error}; {hint}") from error
+    return choose_node(fleet, args.local or None)
 
 
 def as_here(args: argparse.Namespace) -> Callable[[Fleet], Fleet]:

@@ -15,6 +15,7 @@ from reconciler.api.errors import NoAnswer, UsageError
 from reconciler.cli import local
 from reconciler.cli.options import add_agent_options, add_local_options, check_output
 from reconciler.console.edge import Exit, tell
+from reconciler.console.named import hint
 from reconciler.console.option import add_log_options
 from reconciler.report.terminal import printable
 
@@ -46,13 +47,13 @@ def run(args: argparse.Namespace) -> int:
     """Exit 0; 1 where a log cannot be read; 3 where there is none, or a node or a cluster gave no
     answer; 130 when followed until a signal. Raises UsageError."""
     check_output(args, "text")
-    from reconciler.api.meta import service_ref
     from reconciler.cli.clusters import must_be_named_by
     from reconciler.cli.fleet import open_planned
     from reconciler.cli.inspection import open_inspection
     from reconciler.console.logview import show
+    from reconciler.console.named import named_service
 
-    ref, query = service_ref(args.name), _of_pods(args)
+    ref, query = named_service(args.name), _of_pods(args)
     source = open_planned(args)
     with open_inspection(args, source) as at:
         if (desired := at.fetch()) is None:  # the reason was said
@@ -100,14 +101,13 @@ def _targets_of(at: Inspection, ref: ObjectRef) -> list[tuple[str, str]]:
     """Where it runs, or should: `node` or `cluster`, and its name. Raises UsageError: the fleet
     knows no such service."""
     from reconciler.cli.observed_status import observe_status
-    from reconciler.source.suggest import did_you_mean
 
     status = observe_status(at)
     if ref not in status.refs:
         known = sorted(other.label for other in status.refs)
         raise UsageError(
-            f"{ref.label}: no such service{did_you_mean(ref.label, known)}; there is"
-            f" {', '.join(known) or 'none'} (`fleet-agent logs` has what ran on this machine once)"
+            f"{ref.label}: no such service{hint(ref.label, known)} (`fleet-agent logs` has what"
+            " ran on this machine once)"
         )
     targets = {i.target for i in status.of(ref)}
     targets |= {d.target for d in status.declared if d.ref == ref and d.target}

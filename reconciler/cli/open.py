@@ -15,6 +15,7 @@ from urllib.parse import quote
 from reconciler.api.errors import StateError, UsageError
 from reconciler.cli.options import add_local_options, check_output
 from reconciler.console.edge import Exit, endings, tell
+from reconciler.console.named import hint, named_service
 
 if TYPE_CHECKING:
     from reconciler.cli.clusters import Named
@@ -120,21 +121,18 @@ def _forward(args: argparse.Namespace, cluster: Named, path: str = "/") -> int:
 def _places(desired: Desired, name: str) -> list[_Place]:
     """Where a node is, or each process of a service. Raises UsageError: there is none."""
     from reconciler.api.fleetnode import FleetNode
-    from reconciler.api.meta import service_ref
-    from reconciler.source.suggest import did_you_mean
 
     nodes = [node.metadata.name for node in desired.fleet.all(FleetNode)]
     if name in nodes:
         return [_Place(desired.target(name))]
-    workloads, ref = desired.assignment.workloads, service_ref(name)
+    workloads, ref = desired.assignment.workloads, named_service(name)
     path = f"/services/{quote(ref.namespace)}/{quote(ref.name)}"
     if places := [_Place(w.target, path) for w in workloads if w.ref == ref]:
         return places
     known = [*sorted({w.ref.label for w in workloads}), *nodes]
-    meant = did_you_mean(ref.label, known) or did_you_mean(name, known)
     raise UsageError(
-        f"{name}: the fleet has no such node, and no such service has one{meant}; there is"
-        f" {', '.join(known) or 'none'}, or a cluster by --cluster"
+        f"{name}: the fleet has no such node, and no such service has one{hint(ref.label, known)};"
+        " a cluster is named by --cluster"
     )
 
 

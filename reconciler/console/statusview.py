@@ -15,12 +15,12 @@ from functools import partial
 from typing import Any
 
 from reconciler.api.errors import UsageError
-from reconciler.api.meta import ObjectRef, service_ref
+from reconciler.api.meta import ObjectRef
 from reconciler.console.edge import Exit, endings, view_of
+from reconciler.console.named import hint, named_service
 from reconciler.report.status import Status
 from reconciler.report.status_json import status_json
 from reconciler.report.status_text import StatusStyle, status_text, well_rows
-from reconciler.source.suggest import did_you_mean
 
 _EVERY_S = 2.0
 # What changes all the time is left out where every print stays on the page.
@@ -31,10 +31,8 @@ def chosen(args: argparse.Namespace, status: Status) -> Status:
     """What was asked for. Raises UsageError for an unknown name."""
     if unknown := sorted(_refs(args) - status.refs):
         have = sorted(ref.label for ref in status.refs)
-        meant = did_you_mean(unknown[0].label, have)
-        raise UsageError(
-            f"{unknown[0].label}: no such service{meant}; there is {', '.join(have) or 'none'}"
-        )
+        label = unknown[0].label
+        raise UsageError(f"{label}: no such service{hint(label, have)}")
     return _narrowed(args, status)
 
 
@@ -44,7 +42,7 @@ def _narrowed(args: argparse.Namespace, status: Status) -> Status:
 
 
 def _refs(args: argparse.Namespace) -> frozenset[ObjectRef]:
-    return frozenset(map(service_ref, args.names))
+    return frozenset(map(named_service, args.names))
 
 
 def show(args: argparse.Namespace, status: Status) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,39 @@ def test_what_has_an_address_from_node_mac(target: str, endpoint: str | None, ha
 
     prod = ApiServer.of("prod", ClusterCredentials(lambda: Grant("http://127.0.0.1:1")))
     assert Reach("mac", {"prod": prod}).has(instance) is has
+
+
+@pytest.mark.parametrize(
+    ("words", "typed", "said"),
+    [
+        (["chat", ""], b"", "the question is empty"),
+        (["chat", "-"], b" \n", "the question is empty"),
+        (["chat", "-"], b"\xff\xd8\xff\xe0", "stdin: is no text in UTF-8; a picture goes with"),
+        (["Hello", "chat"], b"", "; the service comes first: reconcile ask chat ..."),
+        (["--local", "chat", "Hello"], b"", "--local alone comes last"),
+    ],
+    ids=["no question", "nothing on stdin", "no text", "turned round", "behind --local"],
+)
+def test_what_was_typed_otherwise_is_said_with_what_to_type(
+    words: list[str],
+    typed: bytes,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(typed)))
+    files = {
+        "here.yaml": document("FleetNode", "here", {"agent": {}, "hardware": {"memory": "16Gi"}}),
+        "model.yaml": model("tiny", source="https://models.test/tiny.gguf"),
+        "chat.yaml": service("chat", "tiny"),
+    }
+    write_fleet(tmp_path / "fleet", files)
+
+    assert main(["ask", *words, "-C", str(tmp_path / "fleet")]) == 64
+
+    assert said in capsys.readouterr().err
 
 
 def test_without_words_only_the_name_is_needed(capsys: pytest.CaptureFixture[str]) -> None:

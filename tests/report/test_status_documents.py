@@ -86,10 +86,12 @@ def test_only_what_changed_is_written_again() -> None:
 def test_of_a_node_with_news_only_the_services_that_changed_are_written_again() -> None:
     documents = StatusDocuments()
     state, runs = TargetState("node/mac", True, 1.0), (_run("a", "mac"), _run("b", "mac"))
+    kept = []  # else the answer before is gone, and equal to none for that
 
     def services(tokens_per_second: float) -> list[object]:
         speeds = {ref("b"): tokens_per_second}
         answer = node_state(state, runs, agent_version="1", speeds=speeds)
+        kept.append(answer)
         seen, instances = read_node_state(answer)
         observed = Observation({"node/mac": seen}, instances)
         return list(documents.of(Status(observed, states={"node/mac": answer}))["services"])
