@@ -18,7 +18,7 @@ import pytest
 from agent.state.benchmarks import read_results
 from reconciler.core.observation import Instance
 from tests.support.reconciler import Finished, Fleet, Machine
-from tests.support.wait import wait_for
+from tests.support.wait import PATIENCE_S, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.together]
 
@@ -41,7 +41,7 @@ def _ask(instance: Instance, tokens: int) -> None:
         json.dumps(body).encode(),
         {"Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=120) as answer:
+    with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
         answer.read()
 
 
@@ -65,7 +65,7 @@ def _traffic(instance: Instance) -> Iterator[None]:
 
 
 def _is_busy(instance: Instance) -> bool:
-    with urllib.request.urlopen(f"{instance.endpoint}/slots", timeout=30) as answer:
+    with urllib.request.urlopen(f"{instance.endpoint}/slots", timeout=PATIENCE_S) as answer:
         return any(slot["is_processing"] for slot in json.load(answer))
 
 

@@ -223,10 +223,10 @@ def _unknown_speeds(home: ClusterFleet) -> int:
         running.wait_said("1 nodes are known")
         body = json.dumps(asked).encode()
         with urllib.request.urlopen(
-            f"http://127.0.0.1:{port}/prioritize", body, timeout=60
+            f"http://127.0.0.1:{port}/prioritize", body, timeout=PATIENCE_S
         ) as said:
             json.load(said)
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as said:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_S) as said:
             lines = said.read().decode().splitlines()
     finally:
         running.end()

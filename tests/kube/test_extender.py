@@ -65,7 +65,7 @@ class _Client:
         return json.loads(body)
 
     def exchange(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
         connection.request(method, path, body)
         answer = connection.getresponse()
         found = answer.status, answer.read()
@@ -180,7 +180,7 @@ def test_what_is_no_request_is_said_so(client: _Client, body: bytes) -> None:
 
 
 def test_50_megabytes_are_refused_before_they_are_read(client: _Client) -> None:
-    with socket.create_connection(("127.0.0.1", client.port), timeout=20) as raw:
+    with socket.create_connection(("127.0.0.1", client.port), timeout=PATIENCE_S) as raw:
         raw.sendall(b"POST /filter HTTP/1.1\r\nhost: x\r\ncontent-length: 52428800\r\n\r\n")
         answer = raw.recv(65536)
 
@@ -189,7 +189,7 @@ def test_50_megabytes_are_refused_before_they_are_read(client: _Client) -> None:
 
 def test_a_body_of_unsaid_length_is_cut_off(client: _Client) -> None:
     chunk = b"100000\r\n" + b" " * (1 << 20) + b"\r\n"
-    with socket.create_connection(("127.0.0.1", client.port), timeout=20) as raw:
+    with socket.create_connection(("127.0.0.1", client.port), timeout=PATIENCE_S) as raw:
         raw.sendall(b"POST /filter HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
         sent = 0
         try:

@@ -24,6 +24,7 @@ from tests.support.engines import Server, service, workload
 from tests.support.gguf_models import tiny_guesser, tiny_llama
 from tests.support.llama_server import llama_server
 from tests.support.ports import own_port
+from tests.support.wait import PATIENCE_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,7 +80,7 @@ def _completed(port: int) -> dict[str, Any]:
     asked = {"prompt": "a", "n_predict": 12, "temperature": 0, "ignore_eos": True}
     url = f"http://127.0.0.1:{port}/completion"
     request = Request(url, json.dumps(asked).encode(), {"Content-Type": "application/json"})
-    with urlopen(request, timeout=30) as response:
+    with urlopen(request, timeout=PATIENCE_S) as response:
         return dict(parse_json(response.read()))
 
 
