@@ -170,7 +170,7 @@ RECONCILER = _table(
     _gauge(
         "fleet_service_ready",
         "service target",
-        "1 where the service answers, or KEDA scaled it to zero; 0 also of one that never came.",
+        "1 where the service answers, or KEDA starts it from zero; 0 also of one that never came.",
     ),
     _counter("fleet_passes_total", "", "Passes of the loop."),
     _gauge("fleet_pass_seconds", "", "What the last pass took."),

@@ -14,7 +14,7 @@ from reconciler.kube.object_set import ObjectSet
 from reconciler.kube.objects import OWNED_KINDS, Manifest, ObjectId, finalizers_of
 from reconciler.kube.running.readiness import conditions_of
 
-_OTHERS = tuple(row.kind for row in OWNED_KINDS.values() if row.project)
+OF_OTHERS = tuple(row.kind for row in OWNED_KINDS.values() if row.project)
 _MOST = 300  # characters of what one object is told
 _NAMED = 3
 _ACCEPTED = ("Accepted", "ResolvedRefs")  # of a route and of a pool, each parent for itself
@@ -43,7 +43,7 @@ def unaccepted_of(children: Iterable[Manifest]) -> str:
 
 def of_others(objects: ObjectSet) -> tuple[ObjectId, ...]:
     """Those of kinds of other projects."""
-    return tuple(oid for kind in _OTHERS for oid in objects.of_kind(kind))
+    return tuple(oid for kind in OF_OTHERS for oid in objects.of_kind(kind))
 
 
 def unaccepted_note(objects: ObjectSet, others: Iterable[ObjectId]) -> str:

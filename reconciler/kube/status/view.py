@@ -15,7 +15,8 @@ from reconciler.core.plan import Action, Blocked, Change, Plan
 from reconciler.fleet.workload import Workload
 from reconciler.kube.endpoints.heartbeat import LeaseState
 from reconciler.kube.object_set import ObjectSet, generation_of
-from reconciler.kube.objects import Manifest, ObjectId, document_id, id_of, kind_of, ref_of
+from reconciler.kube.objects import Manifest, ObjectId, document_id, id_of, ref_of
+from reconciler.kube.running.acceptance import OF_OTHERS
 from reconciler.loop.desired import Desired
 
 T = TypeVar("T")
@@ -73,7 +74,7 @@ class ClusterView:
 
     def children_of_others(self, ref: ObjectRef) -> tuple[Manifest, ...]:
         """Those of kinds of other projects."""
-        children = (oid for oid in self._children.get(ref, ()) if kind_of(oid).project)
+        children = (oid for oid in self._children.get(ref, ()) if oid.kind in OF_OTHERS)
         return tuple(map(self._manifest, children))
 
     def grounds(self, ref: ObjectRef) -> tuple[object, ...] | None:
