@@ -144,8 +144,13 @@ def _asked_for(args: argparse.Namespace, machine: Destination) -> FirstModel | N
         _say_found(here, weights)
         return weights
     if path is not None and (path.is_file() or "/" in args.model):
-        if not path.is_file() or (file := model_at(path)) is None:
-            raise UsageError(f"--model {args.model}: no model file is there")
+        if not path.is_file():
+            raise UsageError(f"--model {args.model}: {_elsewhere(args.model)}")
+        if (file := model_at(path)) is None:
+            raise UsageError(
+                f"--model {args.model}: is empty, or has a name that no Model can have; give its"
+                " first part, by a path of printable letters"
+            )
         try:
             return _if_it_fits(of_found(file, file.facts()), machine)
         except HeaderError as error:
@@ -153,6 +158,13 @@ def _asked_for(args: argparse.Namespace, machine: Destination) -> FirstModel | N
     if "://" in args.model:
         return _if_it_fits(_of_source(args.model), machine)
     return _by_name(args, machine)
+
+
+def _elsewhere(path: str) -> str:
+    """What is meant by a path that leads to no file."""
+    from reconciler.models.pasted import as_missing, as_source
+
+    return as_source(path) or as_missing(path) or "no model file is there"
 
 
 def _path_of(word: str) -> Path | None:

@@ -48,10 +48,14 @@ def tensor(window: Window, alignment: int) -> tuple[bytes, int, int, bool]:
         raise HeaderError(
             f"the rows of the tensor {shown(raw)} are no whole number of blocks of {block}"
         )
-    if offset % alignment or offset > window.size:
+    if offset % alignment:
         raise HeaderError(
-            f"the tensor {shown(raw)} lies at {offset}, which is outside the file"
-            f" or no multiple of {alignment}"
+            f"the tensor {shown(raw)} lies at {offset}, which is no multiple of {alignment}"
+        )
+    if offset > window.size:
+        raise HeaderError(
+            f"the tensor {shown(raw)} lies at {offset}, beyond the end of the file"
+            f" ({window.size} bytes): it is cut short or damaged"
         )
     repacks = kind in REPACKED and n_dims > 1 and dims[1] % 8 == 0
     return raw, offset, elements // block * block_bytes, repacks and raw != EMBEDDING

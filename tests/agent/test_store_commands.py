@@ -390,12 +390,17 @@ def test_an_empty_name_removes_no_model(machine: Machine, tmp_path: Path) -> Non
     assert len(machine.json("store", "list")) == 1
 
 
+@pytest.mark.parametrize("known", ["command", "digest", "source"])
 def test_rm_leaves_all_where_a_service_needs_one_and_names_it(
-    machine: Machine, tmp_path: Path
+    machine: Machine, tmp_path: Path, known: str
 ) -> None:
     (free,) = machine.json("store", "import", str(tiny(tmp_path, 1)))
-    (used,) = machine.json("store", "import", str(tiny(tmp_path, 2)))
-    process = launch("chat", 20000, used["path"], inputs={"models": []})
+    (used,) = machine.json("store", "import", str(tiny(tmp_path, 2)), "--source", "pypi://tiny==1")
+    pinned = ModelFile("tiny", "hf://org/tiny/tiny.gguf", "gguf", used["sha256"])
+    meant = {"digest": pinned, "source": ModelFile("tiny", "pypi://tiny==1", "gguf")}
+    models = [meant[known].inputs] if known in meant else []
+    argv = [used["path"]] if known == "command" else []
+    process = launch("chat", 20000, *argv, inputs={"models": models})
     Records(StateDir.open(machine.state)).write(ProcessRecord(process, wanted=True, boot="b"))
 
     for dry_run in (["--dry-run"], []):
@@ -403,6 +408,7 @@ def test_rm_leaves_all_where_a_service_needs_one_and_names_it(
 
         assert code == 3
         assert out.endswith("tiny2.gguf  needed by default/chat\n")
+        assert len(out.splitlines()) == 1  # nobody needs the other
         assert "`reconcile rm NAME`" in machine.errors
     code, out = machine.run("store", "-o", "json", "rm", used["sha256"])
     assert [each["neededBy"] for each in json.loads(out)["needed"]] == [["default/chat"]]

@@ -184,6 +184,8 @@ def test_a_model_may_be_named_in_every_way(word: str, name: str, home: Path, tin
         (["--model", "tinny"], 64, 'did you mean "tiny"?'),
         (["--model", "none.gguf"], 64, "no model of that name"),
         (["--model", "./none.gguf"], 64, "no model file is there"),
+        (["--model", "org/tiny-gguf"], 64, "write hf://org/tiny-gguf/FILE.gguf"),
+        (["--model", "~/nothing.gguf"], 64, "nothing.gguf: is empty, or"),
         (["--model", "gopher://a/b.gguf"], 64, "no such source scheme"),
         (["--model", "~/cut.gguf"], 1, "cut.gguf: "),
         (["--model", "~/empty"], 64, "no *.gguf file is in that folder"),
@@ -205,6 +207,7 @@ def test_what_cannot_be_is_refused_and_nothing_is_written(
 ) -> None:
     folder(home, tiny)
     put(home / "cut.gguf", tiny[: len(tiny) - 4096])
+    put(home / "nothing.gguf", b"")
     (home / "empty").mkdir()
     before = sorted(home.rglob("*"))
 

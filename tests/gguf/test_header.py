@@ -272,7 +272,7 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
         with_tensors(raw_tensor(dims=(31, 2), kind=2)),
         "no whole number of blocks",
     ),
-    "a tensor at 2^50": (with_tensors(raw_tensor(offset=2**50)), "outside the file"),
+    "a tensor at 2^50": (with_tensors(raw_tensor(offset=2**50)), "beyond the end of the file"),
     "a tensor at an odd offset": (with_tensors(raw_tensor(offset=33)), "no multiple of 32"),
     "a tensor beyond the end": (with_tensors(raw_tensor(dims=(17,))), "cut short"),
     "tensors on top of each other": (
