@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Hashable
+from collections.abc import Callable, Container, Hashable, Mapping
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -42,6 +42,17 @@ class Memo(Generic[K, T]):
         """None if it is not cached, or its input has changed."""
         entry = self._entries.get(key)
         return entry[1] if entry is not None and entry[0] == given else None
+
+    def find_all(self, given: Mapping[K, object], find: Callable[[K], T]) -> Mapping[K, T]:
+        """A result for each key, by one input each: for thousands, of which few have changed. Other
+        keys are dropped."""
+        before, self._entries = self._entries, {}
+        for key, value in given.items():
+            entry = before.get(key)
+            if entry is None or (entry[0][0] is not value and entry[0][0] != value):
+                entry = ((value,), find(key))
+            self._entries[key] = entry
+        return {key: entry[1] for key, entry in self._entries.items()}
 
     def put(self, key: K, given: tuple[object, ...], finding: T) -> None:
         self._entries[key] = (given, finding)

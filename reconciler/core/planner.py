@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from reconciler.api.meta import ObjectRef
 from reconciler.api.reasons import REASONS
 from reconciler.core.comparison import Causes, decide, leave
 from reconciler.core.download import charged_once, download_bytes
 from reconciler.core.drain import with_drain
+from reconciler.core.kept_decisions import KeptDecisions
 from reconciler.core.observation import Instance, Observation, TargetState, starts_again
 from reconciler.core.plan import ENDED, Action, Blocked, Change, Impact, Plan, Restart
 from reconciler.core.prune import PruneLimits, guard_removals
 from reconciler.core.resource import FindSized, nothing_sized
 from reconciler.core.transition import order_changes
 from reconciler.fleet.workload import Workload
+from reconciler.memo import Same
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +41,15 @@ def make_plan(
     policy: Policy,
     causes: Causes,
     sized: FindSized = nothing_sized,
+    kept: KeptDecisions | None = None,
 ) -> Plan:
     """Pair desired with observed by (target, service) and say what to do with each pair.
 
     Only targets in `observed` are planned. A service in a Blocked's `holds` stays as it is.
-    `sized` finds how a service was sized, to say what would fit where it does not.
+    `sized` finds how a service was sized, to say what would fit where it does not. `kept`: what
+    earlier plans found.
     """
+    kept = kept or KeptDecisions()
     held_back = list(blocked)
     held_refs = {ref for item in held_back for ref in (item.ref, *item.holds)}
     wanted = {(w.target, w.ref): w for w in desired}
@@ -52,12 +58,16 @@ def make_plan(
     unchanged: Counter[str] = Counter()
     changes: list[Change] = []
     under_way: list[Change] = []
-    for target, ref in sorted(wanted.keys() | live.keys()):
-        state = observed.targets.get(target)
+    states = {target: kept.state(state) for target, state in observed.targets.items()}
+    rules = (policy.drift_enforced, policy.incomplete, policy.drained, Same(causes))
+    for key in sorted([*wanted, *(key for key in live if key not in wanted)]):  # in order, mostly
+        target, ref = key
+        state = states.get(target)
         if state is None:
             continue
-        want, have = wanted.get((target, ref)), live.get((target, ref))
-        step = _step(want, have, state, homes.get(ref), policy, causes, is_held=ref in held_refs)
+        want, have, home, is_held = wanted.get(key), live.get(key), homes.get(ref), ref in held_refs
+        decide_pair = partial(_decided, want, have, state, home, policy, causes, is_held=is_held)
+        step = kept.steps.find(key, (want, have, state, home, is_held, rules), decide_pair)
         match step:
             case None:
                 unchanged[target] += have is not None
@@ -65,14 +75,15 @@ def make_plan(
             case Blocked():
                 held_back.append(step)
             case Change():
-                changes.append(with_drain(step, have))
-    kept, unconfirmed = guard_removals(changes, observed, policy.prune)
+                changes.append(step)
+    going_on, unconfirmed = guard_removals(changes, observed, policy.prune)
     held_back += unconfirmed
-    ordered, unfit = order_changes(kept, observed, sized, under_way)
+    ordered, unfit = order_changes(going_on, observed, sized, under_way, kept)
     waiting = {(change.target, change.ref) for change in under_way}
     for target, _ in waiting & {(item.target, item.ref) for item in unfit}:
         unchanged[target] -= 1
     held_back += [*unfit, *_without_end(ordered, observed)]
+    kept.steps.keep(wanted.keys() | live.keys())
     return Plan(
         revision=revision,
         changes=tuple(charged_once(ordered, observed)),
@@ -97,6 +108,20 @@ def _of_this_fleet(
         else state
         for name, state in observed.targets.items()
     }
+
+
+def _decided(
+    want: Workload | None,
+    have: Instance | None,
+    state: TargetState,
+    home: Workload | None,
+    policy: Policy,
+    causes: Causes,
+    *,
+    is_held: bool,
+) -> Change | Blocked | None:
+    step = _step(want, have, state, home, policy, causes, is_held=is_held)
+    return with_drain(step, have) if isinstance(step, Change) else step
 
 
 def _step(

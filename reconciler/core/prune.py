@@ -79,10 +79,10 @@ def guard_removals(
     by the revisions alone: what was declared when the target applied one last, and is no longer.
     """
     changes, blocked = _guard_drained([_placed(c, limits) for c in changes], limits)
-    theirs = [c for c in changes if c.ref.label in limits.foreign and _ends(c)]
+    theirs = [c for c in changes if _ends(c) and c.ref.label in limits.foreign]
     own = [c for c in changes if _is_removal(c) and c.ref.label not in limits.foreign]
     staying: list[Change] = []
-    if stuck := guard(theirs, len({(i.target, i.ref) for i in observed.instances}), limits):
+    if theirs and (stuck := guard(theirs, _running(observed), limits)):
         blocked.append(stuck)
         staying += theirs
     for together in _together(own, observed, limits).values():
@@ -90,7 +90,13 @@ def guard_removals(
             blocked.append(unconfirmed)
             staying += together.removals
     stays = {(c.target, c.ref) for c in staying}
-    return [c for c in changes if (c.target, c.ref) not in stays], blocked
+    kept = [c for c in changes if (c.target, c.ref) not in stays] if stays else changes
+    return kept, blocked
+
+
+def _running(observed: Observation) -> int:
+    """How many services run, on all targets."""
+    return len({(i.target, i.ref) for i in observed.instances})
 
 
 @dataclass(slots=True)

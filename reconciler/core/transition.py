@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from reconciler.api.meta import ObjectRef
+from reconciler.capacity.admission import MAX_REMEDIES
+from reconciler.core.kept_decisions import KeptDecisions
 from reconciler.core.node_disk import PlannedDisk
 from reconciler.core.node_memory import PlannedMemory
 from reconciler.core.node_ports import PlannedPorts
-from reconciler.core.observation import Observation
+from reconciler.core.observation import Instance, Observation, TargetState
 from reconciler.core.plan import Action, Blocked, Change, Restart
-from reconciler.core.resource import After, FindSized, Key, Row, Situation, nothing_sized
+from reconciler.core.resource import After, FindSized, Key, Row, Situation, is_node, nothing_sized
 
 RESOURCES: tuple[Row, ...] = (PlannedPorts, PlannedMemory, PlannedDisk)
 """What the changes of a node take and free."""
@@ -26,21 +29,78 @@ def order_changes(
     observed: Observation,
     sized: FindSized = nothing_sized,
     under_way: Sequence[Change] = (),
+    kept: KeptDecisions | None = None,
 ) -> tuple[list[Change], list[Blocked]]:
     """Give every change its place in the order and what it does to its node's resources.
 
     Each resource is asked in turn; what one of them has too little for is held back, and nothing is
     reserved for it. What frees comes before what takes. `under_way` are changes that were made and
     wait for their models: they are asked first, keep what they have while there is enough, and have
-    no place.
+    no place. Those of a cluster come first, each for itself.
     """
-    order = _Order(Situation(changes, observed, sized, under_way))
-    for change in sorted(under_way, key=order.turn):
+    pods = [change for change in changes if not is_node(change.target)]
+    here = [change for change in changes if is_node(change.target)]
+    placed, refused = _each_alone(pods, observed, sized, kept or KeptDecisions())
+    order = _ordered(Situation(here, observed, sized, under_way))
+    return [*placed, *order.placed], [*refused, *order.refused]
+
+
+def _each_alone(
+    changes: Sequence[Change], observed: Observation, sized: FindSized, kept: KeptDecisions
+) -> tuple[list[Change], list[Blocked]]:
+    """What changes of a cluster do there. A pod has to fit on one node alone, and Kubernetes finds
+    which: none of them makes room for another, and what was found for one stands for as long as
+    what it follows from."""
+    running = {(i.target, i.ref): i for i in observed.instances if not is_node(i.target)}
+    states = {name: kept.state(state) for name, state in observed.targets.items()}
+    placed: list[Change] = []
+    refused: list[Blocked] = []
+    for change in sorted(changes, key=_turn_of_pods):
+        key, state = _key(change), states[change.target]
+        have = running.get(key)
+        find = sized if len(refused) < MAX_REMEDIES else nothing_sized
+        settle = partial(_alone, change, have, state, find)
+        given = (change, have and have.needs, state.pools, find)
+        match kept.alone.find(key, given, settle):
+            case Blocked() as blocked:
+                refused.append(blocked)
+            case settled:
+                placed.append(settled)
+    kept.alone.keep({_key(change) for change in changes})
+    return placed, refused
+
+
+def _alone(
+    change: Change, have: Instance | None, state: TargetState, sized: FindSized
+) -> Change | Blocked:
+    observed = Observation({state.target: state}, (have,) if have else ())
+    order = _ordered(Situation([change], observed, sized))
+    return order.refused[0] if order.refused else order.placed[0]
+
+
+def _turn_of_pods(change: Change) -> tuple[bool, str, int, ObjectRef]:
+    """The turn of a node's changes without what takes less: nothing waits for that."""
+    return _is_move(change), change.target, _place(change), change.ref
+
+
+def _ordered(situation: Situation) -> _Order:
+    order = _Order(situation)
+    for change in sorted(situation.under_way, key=order.turn):
         order.hold(change)
-    for change in sorted(changes, key=order.turn):
+    for change in sorted(situation.changes, key=order.turn):
         order.settle(change)
     order.break_rings()
-    return order.placed, order.refused
+    return order
+
+
+def _is_move(change: Change) -> bool:
+    return change.action is Action.MOVE
+
+
+def _place(change: Change) -> int:
+    if change.impact.restart is Restart.HOT:  # loads models again, as a replacement does
+        return _PLACE[Action.REPLACE]
+    return _PLACE.get(change.action, _STARTS)
 
 
 class _Order:
@@ -57,12 +117,9 @@ class _Order:
     def turn(self, change: Change) -> tuple[bool, str, int, tuple[int, ...], ObjectRef]:
         """What frees comes first: of those that run, the ones that shrink. What moves away waits
         until its successor answers."""
-        moves = change.action is Action.MOVE
-        place = _PLACE.get(change.action, _STARTS)
-        if change.impact.restart is Restart.HOT:  # loads models again, as a replacement does
-            place = _PLACE[Action.REPLACE]
+        moves = _is_move(change)
         grow = () if moves else tuple(resource.grows_by(change) for resource in self._resources)
-        return (moves, change.target, place, grow, change.ref)
+        return (moves, change.target, _place(change), grow, change.ref)
 
     def hold(self, change: Change) -> None:
         """Reserve what a change that was made before has, or refuse it."""

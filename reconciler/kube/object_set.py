@@ -8,7 +8,7 @@ decoding.
 from __future__ import annotations
 
 from collections import ChainMap, defaultdict
-from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
+from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
@@ -135,6 +135,10 @@ class ObjectSet(Mapping[ObjectId, Manifest]):
     def __init__(self, objects: Mapping[ObjectId, Held]) -> None:
         self._held = objects
         self._by_kind: Mapping[str, Sequence[ObjectId]] | None = None
+        self._by_service: Mapping[ObjectRef, Sequence[ObjectId]] | None = None
+        self._refs: Mapping[ObjectId, ObjectRef] | None = None
+        self._declared_states: Mapping[ObjectId, object] | None = None
+        self._joined: tuple[ObjectSet, ObjectSet] | None = None
 
     @classmethod
     def of(cls, objects: Mapping[ObjectId, Manifest]) -> ObjectSet:
@@ -158,8 +162,12 @@ class ObjectSet(Mapping[ObjectId, Manifest]):
         return self._held
 
     def declared_states(self) -> Mapping[ObjectId, object]:
-        """`declared` of each."""
-        return {oid: e.declared if isinstance(e, Packed) else e for oid, e in self._held.items()}
+        """`declared` of each, found once."""
+        if self._declared_states is None:
+            held = self._held.items()
+            declared = {oid: e.declared if isinstance(e, Packed) else e for oid, e in held}
+            self._declared_states = declared
+        return self._declared_states
 
     def version(self, oid: ObjectId) -> int | None:
         """Its version; None: it is not there."""
@@ -184,6 +192,12 @@ class ObjectSet(Mapping[ObjectId, Manifest]):
         """The ref that an object belongs to: its service, or the document that it is."""
         return self.service(oid) or ref_of(oid)
 
+    def refs(self, oids: Set[ObjectId]) -> frozenset[ObjectRef]:
+        """What those of `oids` belong to that are here."""
+        if self._refs is None:
+            self._refs = {oid: self.ref(oid) for oid in self._held}
+        return frozenset(ref for oid, ref in self._refs.items() if oid in oids)
+
     def service(self, oid: ObjectId) -> ObjectRef | None:
         """The InferenceService that it is for, or None."""
         entry = self._held[oid]
@@ -199,13 +213,15 @@ class ObjectSet(Mapping[ObjectId, Manifest]):
         return self._by_kind.get(kind, ())
 
     def by_service(self) -> Mapping[ObjectRef, Sequence[ObjectId]]:
-        """Those that are for each service."""
-        by_service = defaultdict[ObjectRef, list[ObjectId]](list)
-        for oid, entry in self._held.items():
-            service = entry.service if isinstance(entry, Packed) else service_of(entry)
-            if service is not None:
-                by_service[service].append(oid)
-        return by_service
+        """Those that are for each service, found once."""
+        if self._by_service is None:
+            by_service = defaultdict[ObjectRef, list[ObjectId]](list)
+            for oid, entry in self._held.items():
+                service = entry.service if isinstance(entry, Packed) else service_of(entry)
+                if service is not None:
+                    by_service[service].append(oid)
+            self._by_service = by_service
+        return self._by_service
 
     def keys(self) -> KeysView[ObjectId]:
         """A dict's own, as many ask of thousands whether they are in it."""
@@ -224,10 +240,13 @@ class ObjectSet(Mapping[ObjectId, Manifest]):
         )
 
     def joined(self, others: ObjectSet) -> ObjectSet:
-        """The objects of both; of two with one id, the other's."""
+        """The objects of both; of two with one id, the other's. The same set for the same two, so
+        that a pass sees at once that nothing else is wanted."""
         if not self._held or not others._held:
             return self if self._held else others
-        return ObjectSet({**self._held, **others._held})
+        if self._joined is None or self._joined[0] is not others:
+            self._joined = (others, ObjectSet({**self._held, **others._held}))
+        return self._joined[1]
 
     def over(self, others: Mapping[ObjectId, Manifest]) -> ObjectSet:
         """A copy with more objects, whose ids are not in it yet."""

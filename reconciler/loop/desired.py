@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -13,6 +13,7 @@ from reconciler.api.meta import ObjectRef
 from reconciler.api.model import Model, origin
 from reconciler.capacity.admission import Facts, Others, Sized
 from reconciler.core.declared import THE_FLEET, DeclaredField
+from reconciler.core.kept_decisions import KeptDecisions
 from reconciler.core.node_ports import has_port
 from reconciler.core.observation import Instance, Location, Observation
 from reconciler.core.plan import Blocked, Plan
@@ -55,6 +56,7 @@ class Desired:
     facts: Facts
     assignment: Assignment
     since: DeclaredSince  # this revision beside those that targets have applied
+    kept: KeptDecisions = field(default_factory=KeptDecisions, compare=False, repr=False)
 
     @classmethod
     def of(
@@ -106,6 +108,7 @@ class Desired:
             self.policy(confirmed, before, self.since.removed(observed, before)),
             self,
             self._sized,
+            self.kept,
         )
 
     def _unfetchable(self, observed: Observation, refused: Mapping[str, str]) -> Iterator[Blocked]:
@@ -182,8 +185,8 @@ class Desired:
     def declared(self, fields: Sequence[DeclaredField]) -> Location | None:
         """The one of these that was changed last, of those that are stated or were."""
         latest: Location | None = None
-        for ref, field in fields:
-            place = self._declared(self._the_fleet() if ref == THE_FLEET else ref, field)
+        for ref, path in fields:
+            place = self._declared(self._the_fleet() if ref == THE_FLEET else ref, path)
             if place and (latest is None or self._is_newer(place, latest)):
                 latest = place
         return latest

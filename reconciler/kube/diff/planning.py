@@ -17,6 +17,7 @@ from reconciler.core.declared import DeclaredField
 from reconciler.core.observation import Location
 from reconciler.core.plan import Action, Blocked, Change, Plan
 from reconciler.core.planner import Policy
+from reconciler.kube.diff.kept_steps import Grounds, KeptSteps
 from reconciler.kube.diff.managed import entries
 from reconciler.kube.diff.mounted import still_mounted
 from reconciler.kube.diff.pruning import prune
@@ -75,13 +76,10 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What earlier passes found. `settled` are objects that needed nothing, by how they should be
-    and how they are: while both stay the same they are not compared again. `steps` is what others
-    need, by all that it follows from, and `plan` the last plan likewise: a pass that only statuses
-    woke makes none."""
+    """What earlier passes found: what objects need, and by all that it follows from the last plan.
+    A pass that only statuses woke makes none."""
 
-    settled: Memo[ObjectId, bool] = field(default_factory=Memo)
-    steps: Memo[ObjectId, ObjectSteps] = field(default_factory=Memo)
+    steps: KeptSteps = field(default_factory=KeptSteps)
     plan: Memo[str, ObjectPlan] = field(default_factory=Memo)
 
 
@@ -113,34 +111,28 @@ def _plan(
 ) -> ObjectPlan:
     standing = ServiceActions.of(services, scope.target, scope.arrived, scope.lacking.keys())
     sources = _ChangeSources(causes, scope.stood, standing.changes)
-    changes: list[Change] = []
-    blocked = [_lacking(scope, ref, claim, sources) for ref, claim in scope.lacking.items()]
-    unsettled: set[ObjectId] = set()
     adoption = (scope.adopting, scope.not_yet)
     rules = (scope.fleet, scope.resting, policy.drift_enforced, Same(causes), *adoption)
-    for oid in sorted(wanted):
-        ref = wanted.ref(oid)
-        states = (wanted.state(oid), live.declared(oid), live.declared(_deployment_of(oid)))
-        if standing.keeps(ref, oid) or known.settled.get(oid, states):
+    given = (wanted.states(), live.declared_states(), standing.about(), scope.stood, rules)
+    for oid in known.steps.stale(wanted, Grounds(*given)):
+        if standing.keeps(wanted.ref(oid), oid):
+            known.steps.put(oid, NO_STEPS, is_settled=False)
             continue
-        given = (*states, *standing.about(ref), scope.stood.get(ref), *rules)
-        make = partial(_compared, scope, oid, wanted, live, policy, standing, sources)
-        steps = known.steps.find(oid, given, make)
-        if oid in live and steps == NO_STEPS:
-            known.settled.put(oid, states, finding=True)
-            continue
-        unsettled.add(oid)
-        changes += steps.changes
-        blocked += steps.blocked
-    known.settled.keep(live.keys())
-    known.steps.keep(unsettled)
-    left = live.only(oid for oid in live if oid not in wanted)
+        steps = _compared(scope, oid, wanted, live, policy, standing, sources)
+        known.steps.put(oid, steps, is_settled=oid in live and steps == NO_STEPS)
+    changes = [change for steps in known.steps for change in steps.changes]
+    blocked = [
+        *(_lacking(scope, ref, claim, sources) for ref, claim in scope.lacking.items()),
+        *(held for steps in known.steps for held in steps.blocked),
+    ]
+    left = live.only(live.keys() - wanted.keys())
     left = left.changed(dict.fromkeys(still_mounted(wanted, live, left, standing.rolls)))
+    there = wanted.refs(live.keys())
     pruned = prune(
         scope.target,
         _may_go(scope, standing, left, live),
-        declared={wanted.ref(oid) for oid in wanted},
-        running={*map(left.ref, left), *_there(wanted, live)},
+        declared=wanted.refs(wanted.keys()),
+        running={*map(left.ref, left), *there},
         leaving=standing.leaving,
         policy=policy,
         where=sources.where,
@@ -148,7 +140,8 @@ def _plan(
     )
     changes += pruned.changes
     blocked += pruned.blocked
-    return ObjectPlan(tuple(changes), tuple(blocked), _unchanged(wanted, live, changes, blocked))
+    unchanged = len(there - {c.ref for c in changes} - {b.ref for b in blocked})
+    return ObjectPlan(tuple(changes), tuple(blocked), unchanged)
 
 
 def _compared(
@@ -294,14 +287,3 @@ def _models_of(services: Iterable[Manifest]) -> frozenset[ObjectRef]:
         named = [spec.get("modelRef"), *(m.get("name") for m in spec.get("models") or ())]
         refs |= {ObjectRef("Model", namespace, name) for name in named if name}
     return frozenset(refs)
-
-
-def _there(wanted: ObjectSet, live: ObjectSet) -> frozenset[ObjectRef]:
-    """What is declared and has an object."""
-    return frozenset(wanted.ref(oid) for oid in wanted if oid in live)
-
-
-def _unchanged(
-    wanted: ObjectSet, live: ObjectSet, changes: Iterable[Change], blocked: Iterable[Blocked]
-) -> int:
-    return len(_there(wanted, live) - {c.ref for c in changes} - {b.ref for b in blocked})

@@ -48,11 +48,15 @@ class ServiceActions:
             changes={c.ref: c for c in own if not c.is_shown_only},
         )
 
-    def about(self, ref: ObjectRef) -> tuple[object, ...]:
-        """What of it concerns the objects of one service that are not kept. Its turn does not,
-        which moves up with each service that is done."""
-        change = self.changes.get(ref)
-        return change and (change.action, change.source), ref in self.rolls
+    def about(self) -> Mapping[ObjectRef, object]:
+        """What of it concerns the objects of each service of which it says something: `whole`,
+        `running`, `rolls`, and of its change what objects are made or compared by."""
+        changes = {ref: (change.action, change.source) for ref, change in self.changes.items()}
+        refs = changes.keys() | self.whole | self.running | self.rolls
+        return {
+            ref: (changes.get(ref), ref in self.whole, ref in self.running, ref in self.rolls)
+            for ref in refs
+        }
 
     def keeps(self, ref: ObjectRef, oid: ObjectId) -> bool:
         """Whether an object stays exactly as it is for its service's sake."""

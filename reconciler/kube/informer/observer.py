@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
@@ -148,7 +147,7 @@ class WatchingObserver:
     def _following(self, fleet: str) -> InformerCache:
         if self._cache is None or fleet != self._fleet:
             self.close()
-            self._fleet = fleet
+            self._fleet, self._members = fleet, Memo()
             chosen = f"{FLEET_LABEL}={fleet}"
             self._cache = InformerCache(self._api, KINDS, chosen, self._notify, gather_s=GATHER_S)
             self._cache.start()
@@ -180,12 +179,8 @@ def _of(objects: ObjectSet, fleet: str, known: Memo[ObjectId, bool]) -> ObjectSe
         labels = live["metadata"].get("labels") or {}
         return labels.get(PART_OF_LABEL) == part_of and is_ours(live, fleet)
 
-    known.keep(objects.keys())
-    return objects.only(
-        oid
-        for oid in objects
-        if known.find(oid, (fleet, objects.declared(oid)), partial(is_member, oid))
-    )
+    are_members = known.find_all(objects.declared_states(), is_member)
+    return objects.only(oid for oid, is_one in are_members.items() if is_one)
 
 
 def _own(absent: Iterable[OwnedKind]) -> tuple[str, ...]:

@@ -50,10 +50,10 @@ def instances(
     """One instance per Deployment that runs a service, sorted by ref; suspended ones run nothing.
     `sources`: where each service was declared when it was last applied."""
     known, objects = known or Running(), ObjectSet.of(objects)
-    by_ref, by_hand = {}, {}
-    for oid in objects.of_kind("InferenceService"):
-        reason = partial(_reason, objects, oid)
-        by_hand[ref_of(oid)] = known.by_hand.find(oid, (objects.declared(oid),), reason)
+    by_ref = {}
+    documents = {oid: objects.declared(oid) for oid in objects.of_kind("InferenceService")}
+    words = known.by_hand.find_all(documents, lambda oid: _by_hand(objects[oid]))
+    by_hand = {ref_of(oid): stated for oid, stated in words.items() if stated}
     for oid in objects.of_kind("Deployment"):
         if (ref := objects.service(oid)) is None:
             continue
@@ -65,7 +65,6 @@ def instances(
             by_ref[ref] = instance
     for memo in (known.declared, known.instances):
         memo.keep(objects.keys())
-    known.by_hand.keep(objects.keys())
     return tuple(_with_overrides(by_ref[ref], by_hand.get(ref, {})) for ref in sorted(by_ref))
 
 
@@ -123,10 +122,6 @@ def _with_overrides(instance: Instance, of_document: Mapping[str, str]) -> Insta
     if not of_document:
         return instance
     return replace(instance, by_hand={**of_document, **instance.by_hand})
-
-
-def _reason(objects: ObjectSet, oid: ObjectId) -> Mapping[str, str]:
-    return _by_hand(objects[oid])
 
 
 def _by_hand(live: Manifest) -> Mapping[str, str]:

@@ -173,9 +173,11 @@ class ClusterStatusWriter:
         self, view: ClusterView, documents: Mapping[ObjectRef, Manifest]
     ) -> Iterator[DesiredStatus]:
         """What is to be said of them before a plan is applied that takes a while."""
-        turned = (n for n in self._news(view, documents) if n.is_urgent and n.grounds)
-        serve = (n for n in turned if view.serves(n.ref) is not None)
-        yield from self._made(view, documents, serve)
+        serve = (ref for ref in documents if view.serves(ref) is not None)
+        begin = (ref for ref in serve if self._begins_or_ends(view, documents, ref))
+        news = (StatusNews(ref, view.grounds(ref), is_urgent=True) for ref in begin)
+        new = (n for n in news if n.grounds and not self._written.get(n.ref, n.grounds))
+        yield from self._made(view, documents, new)
 
     def _made(
         self,
@@ -205,13 +207,16 @@ class ClusterStatusWriter:
             if (grounds := view.grounds(ref)) is None:
                 yield StatusNews(ref, None, is_urgent=True)
             elif not self._written.get(ref, grounds):
-                given, say = (
-                    (view.document_state(ref),),
-                    partial(_served_generation, documents, ref),
-                )
-                is_urgent = view.begins_or_ends(ref, self._serves.find(ref, given, say))
+                is_urgent = self._begins_or_ends(view, documents, ref)
                 since = self._since.find(ref, grounds, lambda: now)
                 yield StatusNews(ref, grounds, is_urgent, now - since)
+
+    def _begins_or_ends(
+        self, view: ClusterView, documents: Mapping[ObjectRef, Manifest], ref: ObjectRef
+    ) -> bool:
+        """Whether its status says otherwise of who serves."""
+        given, say = (view.document_state(ref),), partial(_served_generation, documents, ref)
+        return view.begins_or_ends(ref, self._serves.find(ref, given, say))
 
 
 def _served_generation(documents: Mapping[ObjectRef, Manifest], ref: ObjectRef) -> int | None:
