@@ -18,7 +18,7 @@ from tests.support.helm import CHART, NAMESPACE, helm
 from tests.support.installed import kubeconfig_of
 from tests.support.machines import case
 from tests.support.reconciler import Finished, Machine
-from tests.support.wait import wait_for
+from tests.support.wait import PATIENCE_S, wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -80,7 +80,7 @@ def label(cluster: Cluster, machine: Machine, tmp_path: Path) -> Iterator[Callab
     cluster.add_node("a", {"zone": "1"})
     cluster.add_node("b", {"zone": "2"})
     helm("upgrade", "--install", "fleet", str(CHART), *at, "--create-namespace", *ON)
-    wait_for(lambda: _pod(cluster, "a") != "", "a labeler's pod on node a")
+    _wait_rolled_out(cluster)
     own = kubeconfig_of(cluster, "fleet-labels", tmp_path, pod=_pod(cluster, "a"))
 
     try_b = ("label", "node", "b", "flexinfer.ai/x=y", "--dry-run=server", "--kubeconfig", str(own))
@@ -89,6 +89,8 @@ def label(cluster: Cluster, machine: Machine, tmp_path: Path) -> Iterator[Callab
     )
 
     def run(*words: str) -> Finished:
+        """A token ends with its pod: one of the pod that is there now."""
+        own = kubeconfig_of(cluster, "fleet-labels", tmp_path, pod=_pod(cluster, "a"))
         where = ("--kubeconfig", str(own), "--host-root", str(tmp_path / "mi210"))
         return machine.agent("label", *where, *words)
 
@@ -97,10 +99,23 @@ def label(cluster: Cluster, machine: Machine, tmp_path: Path) -> Iterator[Callab
     cluster.kubectl("delete", "node", "a", "b")
 
 
+def _wait_rolled_out(cluster: Cluster) -> None:
+    """Each node has its pod, of the newest template, and none is about to go."""
+    words = ("rollout", "status", "daemonset/fleet-labels", "-n", NAMESPACE)
+    cluster.kubectl(*words, f"--timeout={PATIENCE_S:g}s")
+    wait_for(lambda: len(_pods(cluster, "a")) == 1, "a labeler's pod on node a")
+
+
 def _pod(cluster: Cluster, node: str) -> str:
+    (found,) = _pods(cluster, node)
+    return found
+
+
+def _pods(cluster: Cluster, node: str) -> list[str]:
+    """The names of those that are there to stay."""
     pods = cluster.json("get", "pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/name=fleet-labels")
-    found = [p["metadata"]["name"] for p in pods["items"] if p["spec"].get("nodeName") == node]
-    return found[0] if found else ""
+    there = [p for p in pods["items"] if "deletionTimestamp" not in p["metadata"]]
+    return [p["metadata"]["name"] for p in there if p["spec"].get("nodeName") == node]
 
 
 def _ours(cluster: Cluster, node: str, prefix: str = "flexinfer.ai/") -> dict[str, str]:
@@ -148,6 +163,7 @@ def test_another_prefix_replaces_the_one_before(
     assert label("--once", "--node", "a").code == 0
 
     helm("upgrade", "fleet", str(CHART), *at, *ON, "--set", "labels.prefix=gpu.example/")
+    _wait_rolled_out(cluster)
     wait_for(
         lambda: label("--once", "--node", "a", "--label-prefix", "gpu.example").code == 0,
         "the policy has the new prefix",
