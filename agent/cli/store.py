@@ -99,7 +99,7 @@ def _list(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int:
         return Exit.OK
     for s in stocked:
         m = s.model
-        fetched = f"fetched from {shown(m.source)}" if m.source else "imported"
+        fetched = f"fetched from {shown(m.source)}" if m.source else f"{m.path.name}, imported"
         sources = ", ".join(map(shown, s.sources)) or fetched
         row = f"{m.digest[:SHOWN_DIGITS]}  {show_bytes(m.size_bytes):>9}  {m.format:<11}  {sources}"
         show(row)

@@ -181,7 +181,9 @@ def _why_not(name: str, instances: list[Instance], status: Status) -> str:
             )
         if declared.reason == "NotRunning" and not declared.message:
             break
-        return f"{declared.ref.label} does not run: {declared.message or declared.reason}"
+        remedy = f"; `reconcile resume {name}` lets it" if declared.reason == "Suspended" else ""
+        why = declared.message or declared.reason
+        return f"{declared.ref.label} does not run: {why}{remedy}"
     label = named_service(name).label
     return f"{label} does not run; `reconcile plan` says why, and `apply` starts what is declared"
 

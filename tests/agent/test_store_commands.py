@@ -208,7 +208,7 @@ def test_what_was_fetched_is_listed_with_where_it_came_from(
     _, out = machine.run("store", "list")
 
     ends = {line.partition("gguf")[2].strip() for line in out.splitlines()}
-    assert ends == {server.url, f"fetched from {server.url}", "imported"}
+    assert ends == {server.url, f"fetched from {server.url}", "tiny2.gguf, imported"}
 
 
 def test_a_folder_is_imported_whole(machine: Machine, tmp_path: Path) -> None:

@@ -42,6 +42,22 @@ def test_what_has_an_address_from_node_mac(target: str, endpoint: str | None, ha
     assert Reach("mac", {"prod": prod}).has(instance) is has
 
 
+def test_what_is_suspended_is_said_with_what_lets_it_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    files = {
+        "here.yaml": document("FleetNode", "here", {"agent": {}, "hardware": {"memory": "16Gi"}}),
+        "model.yaml": model("tiny", source="https://models.test/tiny.gguf"),
+        "chat.yaml": service("chat", "tiny", suspend=True),
+    }
+    write_fleet(tmp_path / "fleet", files)
+
+    assert main(["ask", "chat", "Hello", "--local", "-C", str(tmp_path / "fleet")]) == 3
+
+    assert "does not run: Suspended; `reconcile resume chat` lets it" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "typed", "said"),
     [
