@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+
 from reconciler.core.plan import Plan
 from reconciler.core.planner import Policy
 from reconciler.kube.diff.planning import Compared, Scope, plan_objects
@@ -140,3 +142,19 @@ def test_what_lies_there_for_long_is_smaller_and_the_same() -> None:
     assert ObjectSet({id_of(large): small})[id_of(large)] == large
     assert len(small.text) < 300
     assert small == packed(large).smaller() != packed(A).smaller()
+
+
+def test_what_is_like_another_of_its_kind_takes_a_tenth() -> None:
+    kind = f"Kind{secrets.token_hex(4)}"  # of which none was packed yet
+    made = [{**config_map("here", f"m{n}", text=noise(1000)), "kind": kind} for n in range(3)]
+    like = [{**made[0], "metadata": {**made[0]["metadata"], "name": f"l{n}"}} for n in range(3)]
+
+    small = [packed(each).smaller() for each in (*made, *like)]
+
+    assert [each.manifest() for each in small] == [*made, *like]
+    assert [len(each.text) > 500 for each in small] == [False, True, True, False, False, False]
+    assert all(each.smaller() is each for each in small)
+
+
+def noise(size: int) -> str:
+    return secrets.token_hex(size // 2)

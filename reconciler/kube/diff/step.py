@@ -238,7 +238,17 @@ def _is_bookkeeping(difference: Difference) -> bool:
 
 def _field(difference: Difference, recreated: Collection[Difference] = ()) -> FieldChange:
     restarts = difference.path[:2] == _TEMPLATE or difference in recreated
-    return FieldChange(difference.field, _before(difference), difference.after, restarts)
+    before = _before(difference)
+    return FieldChange(difference.field, before, _sharing(difference.after, before), restarts)
+
+
+def _sharing(after: Any, before: Any) -> Any:  # noqa: ANN401 - any value of a manifest
+    """The value itself, with the words that it shares with the other one held once: a plan of a
+    thousand services has a thousand long lists of arguments, twice."""
+    if not (isinstance(after, list) and isinstance(before, list)):
+        return after
+    words = {word: word for word in before if isinstance(word, str)}
+    return [words.get(word, word) if isinstance(word, str) else word for word in after]
 
 
 def _before(difference: Difference) -> Any:  # noqa: ANN401 - any value of a manifest

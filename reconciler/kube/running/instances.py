@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from reconciler.api.digest import digest
 from reconciler.api.meta import HOLD_ANNOTATION, PRUNE_ANNOTATION, ObjectRef
@@ -29,11 +29,19 @@ from reconciler.kube.running.readiness import readiness
 from reconciler.memo import Memo
 
 
+class StatedInputs(NamedTuple):
+    """The inputs of a Deployment, with their digest."""
+
+    inputs: Mapping[str, Any]
+    digest: str
+
+
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What is known of a cluster's objects from the last observation. `declared` are instances
-    without what their Deployments' statuses say."""
+    """What is known of a cluster's objects from the last observation. `stated` are the inputs that
+    Deployments say they were made from, `declared` instances without what their statuses say."""
 
+    stated: Memo[ObjectId, StatedInputs | None] = field(default_factory=Memo)
     declared: Memo[ObjectId, Instance] = field(default_factory=Memo)
     instances: Memo[ObjectId, Instance] = field(default_factory=Memo)
     by_hand: Memo[ObjectId, Mapping[str, str]] = field(default_factory=Memo)
@@ -63,7 +71,7 @@ def instances(
         instance = known.instances.find(oid, given, make)
         if not instance.inputs.get("suspended"):
             by_ref[ref] = instance
-    for memo in (known.declared, known.instances):
+    for memo in (known.stated, known.declared, known.instances):
         memo.keep(objects.keys())
     return tuple(_with_overrides(by_ref[ref], by_hand.get(ref, {})) for ref in sorted(by_ref))
 
@@ -142,9 +150,13 @@ def _instance(
     known: Running,
 ) -> Instance:
     live = objects[oid]
-    given = (objects.declared(oid), want, source)
-    make = partial(_of_deployment, target, objects.ref(oid), live, want, source)
-    instance = known.declared.find(oid, given, make)
+    declared = objects.declared(oid)
+    stated = known.stated.find(oid, (declared,), partial(_stated_inputs, live))
+    if stated and want and want.inputs_digest == stated.digest:
+        stated = StatedInputs(want.inputs, stated.digest)  # the same value, stored once
+        known.stated.put(oid, (declared,), stated)
+    make = partial(_of_deployment, target, objects.ref(oid), live, stated, want, source)
+    instance = known.declared.find(oid, (declared, want, source), make)
     if wants_none(live):
         zero = at_zero(instance.inputs, objects.get(_scaled_object_id(oid)))
         return replace(instance, ready=zero.is_ready, reason=zero.reason, message=zero.message)
@@ -154,14 +166,18 @@ def _instance(
 
 
 def _of_deployment(
-    target: str, ref: ObjectRef, live: Manifest, want: Workload | None, source: Location | None
+    target: str,
+    ref: ObjectRef,
+    live: Manifest,
+    stated: StatedInputs | None,
+    want: Workload | None,
+    source: Location | None,
 ) -> Instance:
-    """But for its status."""
+    """But for its status. Where it does not state its inputs, as users may have removed them, the
+    current ones are taken: the missing annotation is then seen as drift."""
     annotations = live["metadata"].get("annotations") or {}
-    inputs = _inputs(annotations.get(INPUTS_ANNOTATION), want)
-    inputs_digest = digest(inputs)
-    if want is not None and want.inputs_digest == inputs_digest:
-        inputs = want.inputs  # the same value, stored once
+    current = want.inputs if want else {}
+    inputs, inputs_digest = stated or StatedInputs(current, digest(current))
     return Instance(
         ref=ref,
         target=target,
@@ -197,23 +213,20 @@ def _as_wanted(want: Workload | None, inputs_digest: str) -> tuple[PoolNeed, ...
     return want.needs if want is not None and want.inputs_digest == inputs_digest else ()
 
 
-def _inputs(text: str | None, want: Workload | None) -> Mapping[str, Any]:
-    """The inputs that it was rendered from. If a user removed the annotation, the current ones: the
-    missing annotation is then seen as drift."""
+def _stated_inputs(live: Manifest) -> StatedInputs | None:
+    """The inputs that a Deployment was rendered from; None: it does not say them, or not in a form
+    that may be ours, as users who may edit it can write anything."""
+    text = (live["metadata"].get("annotations") or {}).get(INPUTS_ANNOTATION)
     try:
         read = parse_json(text or "")
-        usable = isinstance(read, dict) and _is_inputs(read)
+        return StatedInputs(dict(read), digest(read)) if _is_inputs(read) else None
     except (ValueError, RecursionError):
-        usable = False
-    if usable:
-        return dict(read)
-    return want.inputs if want else {}
+        return None
 
 
-def _is_inputs(read: dict[str, Any]) -> bool:
-    """Whether the annotation may be ours: users who may edit a Deployment can write anything.
-    ValueError or RecursionError if not."""
-    digest(read)
+def _is_inputs(read: object) -> bool:
+    if not isinstance(read, dict):
+        return False
     models = read.get("models", [])
     named = isinstance(models, list) and all(isinstance(m, dict) and "name" in m for m in models)
     whole = all(isinstance(read.get(part, {}), dict) for part in ("lifecycle", "settings"))
