@@ -12,7 +12,7 @@ _GIVEN_UP = 3  # passes that failed in a row: then waiting does not help
 # How long one pass applies a large plan, as who is ready meanwhile is said after it: so many times
 # as long as it took to look and to plan, within these seconds.
 _APPLIES_TIMES = 3
-_APPLIES_S, _APPLIES_AT_MOST_S = 2.0, 5.0
+_APPLIES_S, _APPLIES_AT_MOST_S = 1.0, 5.0
 
 
 @dataclass(frozen=True, slots=True)
