@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 
+import pytest
+
+from reconciler.api.meta import GROUP, HOLD_ANNOTATION
 from reconciler.core.plan import Plan
 from reconciler.core.planner import Policy
 from reconciler.kube.diff.planning import Compared, Scope, plan_objects
 from reconciler.kube.object_set import ObjectSet, later, packed
-from reconciler.kube.objects import Manifest, ObjectId, id_of
+from reconciler.kube.objects import INPUTS_ANNOTATION, Manifest, ObjectId, id_of
 from reconciler.kube.render.rendering import ObjectRenderer
 from reconciler.kube.running.instances import Running, instances
 from reconciler.memo import Memo
@@ -83,6 +87,20 @@ def test_what_is_forgotten_is_found_anew() -> None:
     assert (known.get("a", ()), known.get("b", ())) == (None, 2)
 
 
+def test_of_many_what_has_changed_is_found_anew() -> None:
+    known, found = Memo[str, str](), list[str]()
+
+    def find(key: str) -> str:
+        found.append(key)
+        return f"{key} of {given[key]}"
+
+    for given in ({"a": 1, "b": 1}, {"a": 1, "b": 2, "c": 1}, {"b": 2}, {"a": 1, "b": 2}):
+        results = known.find_all(given, find)
+        assert results == {key: f"{key} of {value}" for key, value in given.items()}
+
+    assert found == ["a", "b", "b", "c", "a"]
+
+
 class Watched(ObjectSet):
     """Knows which objects were looked at."""
 
@@ -123,6 +141,39 @@ def test_only_what_has_changed_is_looked_at_again() -> None:
     assert again == (set(), set())
     for newer in by_controllers:
         assert looked_at(live.changed({of_chat: packed(newer)})) == (set(), {of_chat})
+
+
+@pytest.mark.parametrize(
+    "edited",
+    [
+        lambda live: annotated(live, {INPUTS_ANNOTATION: '{"runtime":"other"}'}),
+        lambda live: annotated(live, {INPUTS_ANNOTATION: "no JSON"}),
+        lambda live: annotated(live, {HOLD_ANNOTATION: "true"}),
+        lambda live: {**live, "status": {"readyReplicas": 1, "observedGeneration": 1}},
+        lambda live: {**live, "metadata": {**live["metadata"], "deletionTimestamp": "now"}},
+    ],
+    ids=["other inputs", "inputs that are none", "held by hand", "a status", "it goes"],
+)
+@pytest.mark.parametrize("kind", ["Deployment", "InferenceService"])
+def test_an_instance_is_what_its_objects_say_now(
+    kind: str, edited: Callable[[Manifest], Manifest]
+) -> None:
+    want, known = desired(fleet(chat={})), Running()
+    wanted = ObjectRenderer(CLUSTER).wanted(want)
+    meant = {w.ref: w for w in want.assignment.workloads}
+    before = objects_of(*(as_applied(manifest) for manifest in wanted.objects.values()))
+    instances(TARGET, before, meant, {}, known)
+    changed = ObjectId("apps" if kind == "Deployment" else GROUP, kind, "default", "chat")
+
+    now = before.changed({changed: packed(edited(before[changed]))})
+
+    assert instances(TARGET, now, meant, {}, known) == instances(TARGET, now, meant, {}, None)
+
+
+def annotated(live: Manifest, annotations: dict[str, str]) -> Manifest:
+    metadata = live["metadata"]
+    all_of_them = {**(metadata.get("annotations") or {}), **annotations}
+    return {**live, "metadata": {**metadata, "annotations": all_of_them}}
 
 
 def test_what_a_plan_sends_is_decoded_when_it_is_sent() -> None:
