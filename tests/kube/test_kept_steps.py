@@ -13,7 +13,9 @@ from reconciler.api.meta import API_VERSION
 from reconciler.core.observation import Location
 from reconciler.core.plan import Action, Blocked, Change, Impact, Plan, Restart
 from reconciler.core.planner import Policy
+from reconciler.kube.diff.kept_steps import Grounds, KeptSteps
 from reconciler.kube.diff.planning import Compared, ObjectPlan, Scope, plan_objects
+from reconciler.kube.diff.step import NO_STEPS
 from reconciler.kube.inventory import labelled
 from reconciler.kube.object_set import ObjectSet, packed
 from reconciler.kube.objects import Manifest, ObjectId, id_of
@@ -152,3 +154,15 @@ def test_whatever_happens_between_passes(seed: int) -> None:
         for event in world.chance.choices(EVENTS, k=world.chance.randrange(4)):
             event(world)
         assert world.plan(known) == world.plan(None)
+
+
+def test_a_service_is_looked_at_again_with_the_deployment_that_it_leads_to() -> None:
+    wanted, kept = ObjectSet(all_objects()), KeptSteps()
+    live: dict[ObjectId, object] = dict.fromkeys(wanted, "as it should be")
+    for oid in kept.stale(wanted, Grounds(wanted.states(), live)):
+        kept.put(oid, NO_STEPS, is_settled=True)
+
+    news = {oid: "made anew" for oid in wanted if (oid.kind, oid.name) == ("Deployment", "b")}
+    again = kept.stale(wanted, Grounds(wanted.states(), {**live, **news}))
+
+    assert {(oid.kind, oid.name) for oid in again} == {("Deployment", "b"), ("Service", "b")}
