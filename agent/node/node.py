@@ -83,15 +83,13 @@ def owned(
             _remember(settings.root, name)
 
         own = AgentSteps(name, agent, overlay, source, following.busy, save, wake.stop)
-        read = (
-            slice_reader(name, lambda: journal.last, following.cache)
-            if following.own_slice
-            else following.read
-        )
+        own_slice = slice_reader(name, lambda: journal.last, following.cache)
+        read = own_slice if following.own_slice else following.read
         loop = Loop(
             *(source, read, own.steps(), journal, (own, *listeners), wake),
             timing=following.timing,
             confirmed=following.confirmed,
+            reread=own_slice,
         )
         yield Node(name, agent, journal, loop, overlay, settings)
     finally:

@@ -31,6 +31,7 @@ from reconciler.models.headers import Headers
 from reconciler.report.terminal import short_revision
 from reconciler.source.checkout import FetchedAhead, Source
 from reconciler.source.history import PeekedHistory
+from reconciler.source.slice import slice_reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ def only_seen(
     loop = Loop(
         *(source, following.read, steps, journal, listeners, Wake()),
         confirmed=following.confirmed,
+        reread=slice_reader(name, lambda: journal.last, following.cache),
     )
     return SeenNode(name, loop, own)
 

@@ -18,6 +18,7 @@ from reconciler.core.observation import Instance, Observation
 from reconciler.core.plan import Plan
 from reconciler.core.target import Result
 from reconciler.loop import Listener, Pass
+from reconciler.loop.desired import Desired
 from reconciler.report.news import ON_ITS_WAY, News
 from reconciler.report.plan_json import plan_json
 from reconciler.report.plan_text import plan_text
@@ -112,7 +113,7 @@ class Console(Listener):
     def on_planned(self, planned: Pass) -> None:
         """Print what is new in the plan, with all of it."""
         plan = planned.plan
-        self._say_valid_again(planned.desired.checkout)
+        self._say_valid_again(planned.desired)
         if not self._news.planned(plan):
             return
         if self._json:
@@ -120,12 +121,15 @@ class Console(Listener):
         else:
             self._screen.show_plan(plan)
 
-    def _say_valid_again(self, now: Checkout) -> None:
+    def _say_valid_again(self, desired: Desired) -> None:
         """Once something else is followed than when a revision was refused."""
+        now = desired.checkout
         if self._refused_after is not None and now is not self._refused_after[0]:
             self._refused_after = None
             self._news.refused()
-            self._screen.say(f"{short_revision(now.revision)} is valid, and followed", Tone.GOOD)
+            if not desired.loaded.errors:  # else an agent applied it in part, before a restart
+                text = f"{short_revision(now.revision)} is valid, and followed"
+                self._screen.say(text, Tone.GOOD)
         self._followed = now
 
     def on_applied(self, done: Pass) -> None:

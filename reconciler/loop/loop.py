@@ -19,8 +19,8 @@ from reconciler.loop.listener import Listener, Listeners, Pass
 from reconciler.loop.revisions import LoopTiming, Revisions
 from reconciler.loop.steps import Steps
 from reconciler.loop.wake import Wake
-from reconciler.source.checkout import Checkout, Source
-from reconciler.source.load import Loaded
+from reconciler.source.checkout import Source
+from reconciler.source.load import Loaded, Reader
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -32,7 +32,7 @@ class Loop:
     def __init__(
         self,
         source: Source,
-        read: Callable[[Checkout, frozenset[str]], Loaded],
+        read: Reader,
         steps: Steps,
         journal: Journal,
         listeners: Iterable[Listener],
@@ -40,10 +40,14 @@ class Loop:
         *,
         timing: LoopTiming = LoopTiming(),  # noqa: B008 - frozen
         confirmed: frozenset[str] = frozenset(),
+        reread: Reader | None = None,
     ) -> None:
-        """`confirmed`: objects that may go although the fleet's limits ask for a confirmation."""
+        """`confirmed`: objects that may go although the fleet's limits ask for a confirmation.
+        `reread`: reads the revision applied last, after a restart. It may have been applied in
+        part, so its errors hold the objects they concern. None: `read`."""
         self.listeners = Listeners(listeners)
-        self.revisions = Revisions(source, read, journal, self.listeners, wake, steps, timing)
+        readers = (read, reread or read)
+        self.revisions = Revisions(source, *readers, journal, self.listeners, wake, steps, timing)
         self.wake = wake
         self._steps = steps
         self._journal = journal

@@ -18,7 +18,7 @@ from reconciler.loop.steps import Steps
 from reconciler.loop.wake import Wake
 from reconciler.source.address import redact_url
 from reconciler.source.checkout import Checkout, OnDisk, Source
-from reconciler.source.load import Loaded
+from reconciler.source.load import Loaded, Reader
 from reconciler.source.slice import foreign
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,8 @@ class Revisions:
     thread uses it; `fetching`, `fetched_at`, `held` and `state` may be read from any."""
 
     source: Source
-    read: Callable[[Checkout, frozenset[str]], Loaded]
+    read: Reader
+    reread: Reader  # of the revision applied last, which may have been applied in part
     journal: Journal
     listeners: Listener
     wake: Wake
@@ -222,7 +223,7 @@ class Revisions:
             log.debug("the last good revision cannot be read: %s", error)
             return
         if checkout is not None:
-            loaded = self.read(checkout, frozenset())
+            loaded = self.reread(checkout, self.journal.held_paths())
             if loaded.fleet is not None:
                 self._turn_to(checkout, loaded, loaded.fleet)
 

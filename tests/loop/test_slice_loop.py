@@ -16,6 +16,7 @@ from reconciler.loop.journal import SourceJournal
 from reconciler.source.directory import DirectorySource
 from reconciler.source.git import GitSource
 from reconciler.source.history import HistoryFile
+from reconciler.source.load import reader
 from reconciler.source.slice import slice_reader
 from tests.support.fleets import document, model, node, service, small_fleet, write_fleet
 from tests.support.repos import Repo
@@ -38,6 +39,7 @@ class Agent:
     target: InMemoryTarget = field(default_factory=InMemoryTarget)
     said: Said = field(default_factory=Said)
     strict: bool = False
+    is_whole: bool = False  # refuses a revision with any error, as `apply --local` does
 
     def __post_init__(self) -> None:
         self.steps = steps_of(self.target)
@@ -47,9 +49,11 @@ class Agent:
         source = GitSource(str(self.repo.remote), cache_dir=self.folder / "cache")
         history = HistoryFile(self.folder / "history.json")
         journal = SourceJournal(history, source, strict=self.strict)
+        own_slice = slice_reader("mac", lambda: journal.last)
         self.loop = Loop(
             source=source,
-            read=slice_reader("mac", lambda: journal.last),
+            read=reader() if self.is_whole else own_slice,
+            reread=own_slice,
             journal=journal,
             listeners=[self.said],
             wake=Wake(),
@@ -100,6 +104,25 @@ def test_a_file_that_cannot_be_read_keeps_what_stood_in_it_also_after_a_restart(
     assert agent.target.pid("chat") == pid
     assert {p.rule for p in agent.said.problems} == {"YamlSyntax"}
     assert agent.said.plans[-1].blocked == ()
+
+
+@pytest.mark.parametrize("broken", [BROKEN, "<html>sign in</html>\n"], ids=["syntax", "header"])
+def test_a_program_that_refuses_whole_revisions_removes_nothing_that_an_agent_held(
+    agent: Agent, broken: str
+) -> None:
+    agent.repo.publish({"chat.yaml": broken, "more.yaml": placed("more")})
+    in_part = agent.one_pass()
+    agent.is_whole = True
+
+    seen = []
+    for _ in range(2):
+        agent.restart()
+        seen.append(agent.one_pass())
+    agent.repo.publish({"chat.yaml": placed("chat")})
+
+    assert seen == [in_part, in_part] == [{"chat", "more"}] * 2
+    assert agent.one_pass() == {"chat", "more"}
+    assert agent.loop.revisions.state().refused is None
 
 
 def test_what_moves_out_of_sight_beside_a_broken_file_goes_once_that_one_is_mended(
