@@ -11,6 +11,7 @@ from pathlib import Path
 
 from reconciler.agents.connection import Trust
 from reconciler.api.errors import AgentError, error_text
+from reconciler.tokenfile import token_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +34,16 @@ class AgentCredentials:
         if file is None:
             return None
         try:
-            lines = file.read_text(encoding="ascii").splitlines()
+            lines = token_lines(file)
         except FileNotFoundError:
             if file != self.token_file:
                 return None  # a folder that holds none for this node
             raise AgentError(f"{file}: no such token file") from None
-        except (OSError, UnicodeError) as error:
+        except (OSError, ValueError) as error:
             raise AgentError(
                 f"{file}: the token cannot be read: {error_text(error, file)}"
             ) from error
-        token, *addresses = [line.strip() for line in lines if line.strip()] or [""]
+        token, *addresses = lines or [""]
         if not token or not token.isprintable() or " " in token:
             raise AgentError(f"{file}: holds no token: letters and digits are expected")
         if not any(is_for(address, host, port) for address in addresses):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from reconciler.api.errors import error_text
 from reconciler.models.child import answering, failure_kind
 from reconciler.models.url import check_url, origin_of
+from reconciler.tokenfile import token_lines
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -36,7 +37,7 @@ def _answer(question: dict[str, Any]) -> dict[str, Any]:
         return {"error": "setup", "message": f"HF_ENDPOINT {endpoint}: {reason}"}
     try:
         token = _token(question, endpoint)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         return {
             "error": "setup",
             "message": f"--hf-token-file {question['tokenFile']}: cannot be read:"
@@ -64,7 +65,7 @@ def _token(question: dict[str, Any], endpoint: str) -> str | None:
     if origin_of(endpoint) != origin_of(constants.ENDPOINT):
         return None
     if question["tokenFile"]:
-        return Path(question["tokenFile"]).expanduser().read_text().strip() or None
+        return next(iter(token_lines(Path(question["tokenFile"]).expanduser())), None)
     return get_token()
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
 from reconciler.api.errors import SourceError, error_text
+from reconciler.tokenfile import token_lines
 
 _ALLOWED = "a path, file://, https://, ssh:// or git@host:path"
 _SCP = re.compile(
@@ -177,14 +178,14 @@ def _existing(path: Path, option: str) -> Path:
 
 def _read_token(path: Path) -> str:
     try:
-        token = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
+        lines = token_lines(path)
+    except (OSError, ValueError) as error:
         raise SourceError(
             f"--git-token-file {path}: cannot be read: {error_text(error, path)}"
         ) from error
-    if not token or not token.isprintable() or " " in token:
+    if len(lines) != 1 or not lines[0].isprintable() or " " in lines[0]:
         raise SourceError(f"--git-token-file {path}: must hold one token on one line")
-    return token
+    return lines[0]
 
 
 def _token_settings(address: Address, token: str) -> dict[str, str]:

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import posixpath
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ _SUFFIXES = tuple(map(str.encode, SUFFIXES))
 _BATCH_BYTES = 2**25  # of blobs from one run of cat-file
 _ROW_BYTES = 128  # of a batch, for each blob: its header
 _LFS_MAX_BYTES = 1024
-WHOLE_CLONE = "a clone made with --filter holds only a part: give the URL, or a whole clone"
+_MISSING = re.compile(rb"(?m)^[0-9a-f]{40,64} missing$")
 _WHAT = {"120000": "a symbolic link", "160000": "a submodule"}
 
 
@@ -136,15 +137,14 @@ class YamlBlobs:
     def _cat(self, oids: list[str]) -> Iterable[tuple[str, bytes]]:
         asked = "".join(f"{oid}\n" for oid in oids).encode()
         out = self._objects.checked("cat-file", "--batch", stdin=asked).stdout
+        if _MISSING.search(out) and self._objects.mended("objects are missing"):
+            out = self._objects.checked("cat-file", "--batch", stdin=asked).stdout
         at = 0
         for oid in oids:
             end_of_header = out.index(b"\n", at)
             header = out[at:end_of_header].split()  # <oid> blob <size>
             if len(header) != 3:
-                raise SourceError(
-                    f"{self._objects.folder}: object {oid} is not in this copy of the repository;"
-                    f" {WHOLE_CLONE}"
-                )
+                raise self._objects.lacks(f"object {oid}")
             start = end_of_header + 1
             at = start + int(header[2])
             yield oid, out[start:at]
@@ -245,7 +245,7 @@ class GitCheckout:
                 "commit the file itself"
             )
         if entry.size is None:
-            raise SourceError(f"{path}: its bytes are not in this copy; {WHOLE_CLONE}")
+            raise self._mirror.lacks(path)
         if entry.size < _LFS_MAX_BYTES and self._blobs.load_one(entry).startswith(LFS_MARK):
             raise SourceError(describe_lfs(path))
         return entry
@@ -287,7 +287,10 @@ def list_tree(
     object: of a repository that is not packed, that takes ten times as long as the list."""
     tree = f"{revision}:{root}" if root else revision
     sizes = ("-l",) if with_sizes else ()
-    output = objects.git("ls-tree", "-r", "-z", *sizes, "--full-tree", "--end-of-options", tree)
+    argv = ("ls-tree", "-r", "-z", *sizes, "--full-tree", "--end-of-options", tree)
+    output = objects.git(*argv)
+    if b" BAD\t" in output.stdout and objects.mended("objects are missing"):
+        output = objects.git(*argv)
     if output.code != 0 and root and objects.resolve(f"{revision}^{{commit}}"):
         raise NoSuchFolder(
             f"{root}: no such folder in commit {revision[:12]}; commit it, or use `reconcile"
@@ -295,7 +298,9 @@ def list_tree(
             revision,
         )
     if output.code != 0:
-        raise SourceError(f"commit {revision[:12]} cannot be read: {output.message}")
+        raise SourceError(
+            f"{objects.folder}: commit {revision[:12]} cannot be read: {output.message}"
+        )
     return sorted(filter(None, output.stdout.split(b"\0")), key=_path_of)
 
 

@@ -10,19 +10,13 @@ from reconciler.api.errors import SourceError
 from reconciler.source.address import GitCredentials, parse_address
 from reconciler.source.checkout import Historied
 from reconciler.source.commit import GitCheckout, YamlBlobs
-from reconciler.source.mirror import Mirror
-from reconciler.source.refusal import unreachable
+from reconciler.source.mirror import EVERYTHING, Mirror, Remote, object_format
 from reconciler.source.tree import subdirectory
 
 _FULL = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _SHORT = re.compile(r"[0-9a-f]{4,63}")
 # A name, then steps back from it: main~2, HEAD^. The name follows git's rules for refs.
 _REF = re.compile(r"(?P<name>(?!-)[^\x00-\x20\x7f~^:?*\[\\]+)(?P<steps>(?:[~^][0-9]*)*)")
-_EVERYTHING = (
-    "+HEAD:refs/fleet/all/HEAD",
-    "+refs/heads/*:refs/fleet/all/heads/*",
-    "+refs/tags/*:refs/fleet/all/tags/*",
-)
 
 
 class GitSource(Historied):
@@ -49,12 +43,14 @@ class GitSource(Historied):
         self._address = parse_address(location)
         self.location = self._address.shown
         self.ref = ref or "HEAD"
-        self.mirror = Mirror.of(self._address, cache_dir)
+        remote = Remote(
+            self._address, credentials or GitCredentials(), deadline_s, transfer_deadline_s
+        )
+        self.mirror = Mirror.of(remote, cache_dir)
         self._name, self._steps = _parse_ref(self.ref)
         self._root = root
         self._subdir = subdirectory(subdir)
         self.folder = "/".join(part for part in (root, self._subdir) if part)
-        self._credentials = credentials or GitCredentials()
         self._deadline_s = deadline_s
         self._transfer_deadline_s = transfer_deadline_s
         self._blobs = YamlBlobs(self.mirror)
@@ -92,11 +88,10 @@ class GitSource(Historied):
         answer, or has it no more."""
         kept = f"refs/fleet/commit/{revision}"
         with self.mirror.locked(self._transfer_deadline_s):
-            self.mirror.prepare(_format_of(revision))
-            wanted = [f"+{revision}:{kept}"]
-            got = self.mirror.fetch(self._address, wanted, self._credentials, self._deadline_s)
-        if got.code != 0:
-            raise unreachable(self._address, self._credentials, got.stderr, got.message)
+            self.mirror.prepare(object_format(revision))
+            self.mirror.fetch([f"+{revision}:{kept}"], self._deadline_s)
+            if self.mirror.resolve(f"{kept}^{{commit}}") is None:
+                self.mirror.mended(f"{kept} leads to no commit")
 
     def keep(self, revision: str, holder: str) -> None:
         """Protect a commit as the one that `holder` has applied, so that a force-push cannot remove
@@ -134,15 +129,15 @@ class GitSource(Historied):
         names = _candidates(self._name)
         if (alone := self._update_alone(names[0])) is not None:
             return alone
-        there = self.mirror.list_remote(self._address, names, self._credentials, self._deadline_s)
+        there = self.mirror.list_remote(names)
         name = next((name for name in names if name in there), None)
         self._is_asked_alone = name == names[0]
-        self.mirror.prepare(_format_of(there[name] if name else self._name))
+        self.mirror.prepare(object_format(there[name] if name else self._name))
         if name is None:
             return self._update_short()
         if self.mirror.resolve(self._tracking) != there[name]:
             self._transfer([f"+{name}:{self._tracking}"])
-        return self._require(self._resolve(self._tracking))
+        return self._require(self._tracking)
 
     def _update_alone(self, name: str) -> str | None:
         """Fetch the ref that was there before and nothing else: git lists all refs of a remote to
@@ -154,28 +149,28 @@ class GitSource(Historied):
         self._is_asked_alone = False
         refspec = f"+{name}:{self._tracking}"
         try:
-            got = self.mirror.fetch(self._address, [refspec], self._credentials, self._deadline_s)
+            got = self.mirror.try_fetch([refspec], self._deadline_s)
         except SourceError:  # too slow: with the list, the transfer has more time
             return None
         if got.code != 0:
             return None
         self._is_asked_alone = True
-        now = self._require(self._resolve(self._tracking))
+        now = self._require(self._tracking)
         if now != before:
             self.mirror.tidy()
         return now
 
     def _update_commit(self) -> str:
         """A full id: fetched by itself, which big hosts allow; else found among all refs."""
-        self.mirror.prepare(_format_of(self._name))
+        self.mirror.prepare(object_format(self._name))
         wanted = [f"+{self._name}:{self._pinned}"]
-        got = self.mirror.fetch(self._address, wanted, self._credentials, self._transfer_deadline_s)
+        got = self.mirror.try_fetch(wanted, self._transfer_deadline_s)
         if got.code != 0:
-            self._transfer(list(_EVERYTHING))
+            self._transfer(list(EVERYTHING))
             if self.mirror.resolve(f"{self._name}^{{commit}}") is None:
                 raise SourceError(f"{self.location}: has no commit {self._name}")
             self.mirror.keep(self._pinned.removeprefix("refs/fleet/"), self._name)
-        return self._require(self._resolve(self._pinned))
+        return self._require(self._pinned)
 
     def _update_short(self) -> str:
         """An abbreviated id: searched for in every branch and tag."""
@@ -193,20 +188,20 @@ class GitSource(Historied):
             )
         if not _SHORT.fullmatch(self._name):
             raise SourceError(f"{self.location}: has no branch or tag named {self._name}")
-        self._transfer(list(_EVERYTHING))
-        return self._require(self._resolve(self._name))
+        self._transfer(list(EVERYTHING))
+        return self._require(self._name)
 
-    def _require(self, revision: str | None) -> str:
+    def _require(self, base: str) -> str:
+        """Resolve a ref that was fetched just now."""
+        revision = self._resolve(base)
+        if revision is None and self.mirror.mended(f"{base} leads to no commit"):
+            revision = self._resolve(base)
         if revision is None:
             raise SourceError(f"{self.location}: has no branch, tag or commit named {self.ref}")
         return revision
 
     def _transfer(self, refspecs: list[str]) -> None:
-        got = self.mirror.fetch(
-            self._address, refspecs, self._credentials, self._transfer_deadline_s
-        )
-        if got.code != 0:
-            raise unreachable(self._address, self._credentials, got.stderr, got.message)
+        self.mirror.fetch(refspecs, self._transfer_deadline_s)
         self.mirror.tidy()
 
 
@@ -224,11 +219,6 @@ def _candidates(name: str) -> list[str]:
     if name.startswith("refs/"):
         return [name]
     return [f"refs/heads/{name}", f"refs/tags/{name}", f"refs/remotes/{name}"]
-
-
-def _format_of(oid: str) -> str:
-    """The object format of a repository in which an object has this id."""
-    return "sha256" if len(oid) == 64 else "sha1"
 
 
 def _short_hash(text: str) -> str:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import io
 import os
 import select
-import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -20,6 +19,7 @@ from reconciler.source.command import (
     read_git,
     start_git,
 )
+from reconciler.source.refusal import DAMAGED, WHOLE_CLONE
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -69,44 +69,88 @@ class GitObjects:
         """Like git(), and raises SourceError when it fails."""
         done = self.git(*argv, stdin=stdin)
         if done.code != 0:
-            raise self._failure(done.message)
+            raise SourceError(f"{self.folder}: {done.message}")
         return done
 
     def stream(self, oid: str) -> BinaryIO:
         """The bytes of a blob as a stream; closing it ends the process."""
-        process = start_git(self.folder, "--git-dir=.", "cat-file", "blob", oid)
-        return io.BufferedReader(_BlobStream(process), 2**18)
+        return io.BufferedReader(_BlobStream(self, oid), 2**18)
 
-    def _failure(self, message: str) -> SourceError:
-        return SourceError(f"{self.folder}: {message}")
+    def mended(self, symptom: str) -> bool:
+        """Repair this repository after a command failed. True: the command is worth another try.
+        A repository of the user is never repaired."""
+        return False
+
+    def is_partial(self) -> bool:
+        """True if this repository is a clone made with --filter."""
+        promised = ("config", "--get-regexp", r"^remote\..*\.(promisor|partialclonefilter)$")
+        return self.folder.is_dir() and read_git(self.folder, *promised).code == 0
+
+    def lacks(self, what: str) -> SourceError:
+        """Return the error for an object that should be in this repository."""
+        remedy = WHOLE_CLONE if self.is_partial() else DAMAGED
+        return SourceError(f"{self.folder}: {what} is not in this copy of the repository; {remedy}")
 
 
 class _BlobStream(io.RawIOBase):
-    """The output of a git process; a premature end is an error, not an end of file."""
+    """The output of a git process; a premature end is an error, not an end of file.
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        assert process.stdout is not None
-        self._process = process
-        self._out = process.stdout.fileno()
-        self._ready = select.poll()
-        self._ready.register(self._out, select.POLLIN)
+    Where the repository could be mended, the stream goes on at the byte that it had reached.
+    """
+
+    def __init__(self, objects: GitObjects, oid: str) -> None:
+        self._objects = objects
+        self._oid = oid
+        self._given = 0
+        self._start()
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: WriteableBuffer) -> int:
         view = memoryview(buffer)
-        if not self._ready.poll(LOCAL_DEADLINE_S * 1000):
-            raise OSError(f"git returned nothing of the blob for {LOCAL_DEADLINE_S:g} s")
-        data = os.read(self._out, len(view))
-        view[: len(data)] = data
+        data = self._read(len(view))
         if not data and self._process.wait(LOCAL_DEADLINE_S) != 0:
-            raise OSError("git could not read the blob to its end")
+            data = self._read_mended(len(view))
+        view[: len(data)] = data
+        self._given += len(data)
         return len(data)
 
     def close(self) -> None:
         if not self.closed:
-            with self._process:  # closes the pipes and waits
-                if self._process.poll() is None:
-                    end(self._process)
+            self._end()
         super().close()
+
+    def _start(self) -> None:
+        objects = self._objects
+        self._process = start_git(objects.folder, "--git-dir=.", "cat-file", "blob", self._oid)
+        assert self._process.stdout is not None
+        self._out = self._process.stdout.fileno()
+        self._ready = select.poll()
+        self._ready.register(self._out, select.POLLIN)
+
+    def _end(self) -> None:
+        with self._process:  # closes the pipes and waits
+            if self._process.poll() is None:
+                end(self._process)
+
+    def _read(self, most: int) -> bytes:
+        if not self._ready.poll(LOCAL_DEADLINE_S * 1000):
+            raise OSError(f"git returned nothing of the blob for {LOCAL_DEADLINE_S:g} s")
+        return os.read(self._out, most)
+
+    def _read_mended(self, most: int) -> bytes:
+        try:
+            if not self._objects.mended(f"blob {self._oid} ends early"):
+                raise OSError("git could not read the blob to its end")
+        except SourceError as error:
+            raise OSError(str(error)) from error
+        self._end()
+        self._start()
+        left = self._given
+        while left and (skipped := len(self._read(min(left, 2**18)))):
+            left -= skipped
+        data = self._read(most)
+        if left or (not data and self._process.wait(LOCAL_DEADLINE_S) != 0):
+            raise OSError("git could not read the blob to its end")
+        return data

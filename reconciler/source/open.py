@@ -103,9 +103,9 @@ def _is_bundle(path: Path) -> bool:
 
 
 def _was_fetched(location: str, cache_dir: Path) -> bool:
-    from reconciler.source.mirror import Mirror
+    from reconciler.source.mirror import Mirror, Remote
 
-    return Mirror.of(parse_address(location), cache_dir).folder.is_dir()
+    return Mirror.of(Remote(parse_address(location)), cache_dir).folder.is_dir()
 
 
 def _check_folder(path: Path, option: str) -> None:

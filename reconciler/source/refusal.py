@@ -9,16 +9,37 @@ from reconciler.api.errors import SourceError
 from reconciler.source.address import Address, GitCredentials
 
 # What git says where it may have no more memory; what comes of it says other things as well.
+_KEY_REFUSED = r"permission denied \((publickey|[a-z-]+,)"
+_LACKS_OBJECTS = re.compile(r"(?i)possible repository corruption on the remote side")
+WHOLE_CLONE = (
+    "a clone made with --filter holds only a part: give the URL that it was made from, or a whole"
+    " clone"
+)
+DAMAGED = "that repository is damaged: `git fsck` there lists the objects; clone it again"
 NO_MEMORY = re.compile(r"(?i)attempting to allocate .* over limit|out of memory")
 
 
 def unreachable(
-    address: Address, credentials: GitCredentials, stderr: str, message: str
+    address: Address,
+    credentials: GitCredentials,
+    stderr: str,
+    message: str,
+    *,
+    is_partial: bool = False,
+    key_problem: str | None = None,
 ) -> SourceError:
-    """The error for git's output about a remote. `message` is the line of it that counts, without
-    credentials; it stays where nothing more is known."""
+    """Return the error for git's output about a remote. `message` is its first useful line, without
+    credentials: the default. `is_partial`: the remote is a clone made with --filter. `key_problem`:
+    why ssh cannot use the key file."""
     if NO_MEMORY.search(stderr):
         return SourceError(f"{address.shown}: {message}")
+    if _LACKS_OBJECTS.search(stderr):
+        remedy = WHOLE_CLONE if is_partial else DAMAGED
+        return SourceError(f"{address.shown}: lacks objects of its own; {remedy}")
+    if key_problem and re.search(_KEY_REFUSED, stderr, re.IGNORECASE):
+        return SourceError(
+            f"{address.shown}: --ssh-key-file {credentials.ssh_key_file} {key_problem}"
+        )
     for sign, reason in _ROWS.items():
         if match := re.search(sign, stderr, re.IGNORECASE):
             return SourceError(f"{address.shown}: {reason(address, credentials, match)}")
@@ -87,11 +108,17 @@ def _host_unknown(_: Address, credentials: GitCredentials, match: re.Match[str])
     if unknown:
         return (
             f"the host key of {unknown[1]} is not known here; have it written into a file"
-            f" (`ssh-keyscan {unknown[1]} > FILE`), compare it with what the host publishes, and"
-            " name the file with --known-hosts-file"
+            f" (`ssh-keyscan {_scanned(unknown[1])} > FILE`), compare it with what the host"
+            " publishes, and name the file with --known-hosts-file"
         )
     where = credentials.known_hosts_file or "~/.ssh/known_hosts"
     return f"its host key is not the one in {where}; if the host has a new one, write that there"
+
+
+def _scanned(host: str) -> str:
+    """Return the arguments of ssh-keyscan for a host as ssh prints it: HOST or [HOST]:PORT."""
+    with_port = re.fullmatch(r"\[(.+)\]:(\d+)", host)
+    return f"-p {with_port[2]} {with_port[1]}" if with_port else host
 
 
 _ROWS: Mapping[str, Said] = {
@@ -100,13 +127,9 @@ _ROWS: Mapping[str, Said] = {
     r"returned error: 403": _forbidden,
     r"repository '[^']*' not found|returned error: 404": _not_found,
     r"certificate verification failed|SSL certificate problem|local issuer": _untrusted,
-    r"permission denied \((publickey|[a-z-]+,)": _key_refused,
+    _KEY_REFUSED: _key_refused,
     r"host key verification failed": _host_unknown,
     r"could not resolve host(?:name)?:? ([^\s:]+)": lambda _address, _credentials, match: (
         f"the name {match[1]} is not known here; check its spelling, and this machine's network"
-    ),
-    r"possible repository corruption on the remote side": lambda _address, _credentials, _match: (
-        "lacks objects of its own; a clone made with --filter holds only a part: give the URL that"
-        " it was made from, or a whole clone"
     ),
 }

@@ -85,8 +85,8 @@ def test_a_history_that_touches_everything_again_and_again_is_read_in_a_bounded_
 @pytest.mark.parametrize(
     ("kind", "edited", "committed"),
     [
-        ("blob", "is not in this copy of the repository; a clone made with --filter", "lacks obj"),
-        ("tree", "", "lacks objects of its own; a clone made with --filter"),
+        ("blob", "is not in this copy of the repository; that repository is damaged", "lacks obj"),
+        ("tree", "", "lacks objects of its own; that repository is damaged: `git fsck` there"),
         ("commit", "", "not our ref"),
     ],
 )

@@ -35,13 +35,16 @@ FILES = GitCredentials(Path("/token"), Path("/key"), Path("/hosts"), Path("/ca.p
         ("git@git.test: Permission denied (publickey).", FILES, "refused the key of /key"),
         ("No ED25519 host key is known for git.test and you have requested strict checking.\n"
          "Host key verification failed.", NOBODY, "`ssh-keyscan git.test > FILE`"),
+        ("No ED25519 host key is known for [127.0.0.1]:38222 and you have requested strict"
+         " checking.\n"
+         "Host key verification failed.", NOBODY, "`ssh-keyscan -p 38222 127.0.0.1 > FILE`"),
         ("Host key verification failed.", NOBODY, "not the one in ~/.ssh/known_hosts"),
         ("Host key verification failed.", FILES, "not the one in /hosts"),
         ("Could not resolve host: git.test", NOBODY, "the name git.test is not known here"),
         ("fatal: detected dubious ownership in repository", NOBODY,
          "git config --global --add safe.directory https://u:p@git.test/fleet"),
         ("error: possible repository corruption on the remote side", NOBODY,
-         "lacks objects of its own"),
+         "lacks objects of its own; that repository is damaged: `git fsck` there"),
         ("fatal: out of memory; returned error: 403", NOBODY, "the line that counts"),
         ("fatal: something else", NOBODY, "the line that counts"),
     ],

@@ -21,6 +21,6 @@ Chaos       rounds, chaos, chaos_node, faults; cluster_chaos, cluster_declared, 
             cluster_hands, cluster_laws, beside_cluster
 Clients     client, steady
 A machine   machines (as drivers and kernels answer), pids, ports, platforms, tools, wait, repos,
-            no_locks, small_disk, bent_machine, as_mac
+            no_locks, small_disk, bent_machine, as_mac, damage (of a file)
 Pages       command_lines, typed_pages
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import logging
 from functools import partial
 from typing import TYPE_CHECKING
@@ -55,7 +56,7 @@ def _token(file: Path | None) -> bytes | None:
         return None
     try:
         with file.open("rb") as opened:
-            token = opened.read(_MOST_BYTES).strip()
+            token = opened.read(_MOST_BYTES).removeprefix(codecs.BOM_UTF8).strip()
     except OSError as error:
         _log.debug("page token: %s: %s", file, error)
         return None
