@@ -7,6 +7,8 @@ import json
 import logging
 import platform
 import threading
+import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agent.machine.sensors import Sensors
@@ -27,7 +29,7 @@ from reconciler.loop import Listener
 from reconciler.page.session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from starlette.types import ASGIApp
 
@@ -56,6 +58,7 @@ class StateServer(Listener):
         sampler: Sampler,
         retry_s: float = _RETRY_S,
         heartbeat_s: float = HEARTBEAT_S,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._node, self._board = node, board
         self._listen, self._wake = listen, wake
@@ -66,6 +69,8 @@ class StateServer(Listener):
             listen.host, listen.port, self._open, self._fail, retry_s=retry_s
         )
         self._settled = threading.Event()
+        self._clock = clock
+        self._tls: Tls | None = None  # of the server that answers now
         self.now = ServerAddress()
         self._address_file = node.agent.state.root / SERVED_FILE
 
@@ -92,10 +97,13 @@ class StateServer(Listener):
         tls = None
         if not is_loopback(listener):
             names = self._names(listener.getsockname()[0])
-            tls = open_tls(self._node.agent.state.root, names, self._listen.client_ca_file)
+            root, client_ca = self._node.agent.state.root, self._listen.client_ca_file
+            tls = open_tls(root, names, client_ca, self._clock())
         now = ServerAddress(
-            _url(listener.getsockname(), secure=tls is not None), tls.cert_sha256 if tls else None
+            _url(listener.getsockname(), secure=tls is not None),
+            tls.certificate.sha256 if tls else None,
         )
+        self._tls = tls
         with streams_of(self._board.feed, heartbeat_s=self._heartbeat_s) as streams:
             yield Site(
                 self._app(streams, tls),
@@ -154,6 +162,9 @@ class StateServer(Listener):
         self._settled.set()
 
     def on_ended(self, seconds: float) -> None:
+        if self._tls is not None and self.now.url:
+            self._tls.check(self._clock())
+            self.now = replace(self.now, cert_sha256=self._tls.certificate.sha256)
         self.note()
 
     def note(self) -> None:

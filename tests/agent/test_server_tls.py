@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import shutil
 import socket
 import ssl
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -17,11 +19,13 @@ import yaml
 from agent.cli import main
 from agent.process.logs import rotate
 from agent.server import ListenSettings, served
-from agent.server.tls import certificate_sha256
+from agent.server.tls import TlsFiles, certificate_sha256, open_tls
 from reconciler.agents.client import AgentClient, LogPart
 from reconciler.agents.credentials import AgentCredentials
+from reconciler.api.errors import StateError
 from tests.support.builders import ref
 from tests.support.certificates import Authority
+from tests.support.damage import DAMAGES, emptied, noise, removed, zeroed
 from tests.support.served_node import Reply, ServedNode, request
 from tests.support.wait import PATIENCE_S, wait_for
 
@@ -273,20 +277,108 @@ def test_a_client_certificate_of_the_given_authority_does_as_well(tmp_path: Path
     assert nobody.status == 401
 
 
-@pytest.mark.parametrize("name", ["cert.pem", "key.pem", "token"])
-def test_what_is_damaged_is_named_and_the_agent_goes_on(tmp_path: Path, name: str) -> None:
-    folder = tmp_path / "state" / "tls"
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_file_is_made_again_with_one_line(
+    tmp_path: Path, damage: Callable[[Path, Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "tls"
+    for name in ("cert.pem", "key.pem", "token"):
+        before = open_tls(tmp_path, ("localhost",), None, time.time())
+        damage(folder / name, folder / "nobody")
+        was = {path.name: path.read_bytes() for path in folder.iterdir()}
+        caplog.clear()
+
+        after = open_tls(tmp_path, ("localhost",), None, time.time())
+
+        changed = was != {path.name: path.read_bytes() for path in folder.iterdir()}
+        lines = [r.getMessage() for r in caplog.records]
+        assert len(lines) == (changed and (damage is not removed or name == "key.pem"))
+        if damage in (emptied, noise, zeroed):
+            assert changed
+        if after.certificate != before.certificate and lines:
+            assert f"certSha256 is now {after.certificate.sha256}" in lines[0]
+        again = open_tls(tmp_path, ("localhost",), None, time.time())
+        assert (again.certificate, again.token) == (after.certificate, after.token)
+
+
+DAY_S = 24 * 3600.0
+
+
+@pytest.mark.parametrize(
+    ("made_in", "now_in", "problem"),
+    [
+        (2001, 2026, "its certificate expired on 2010-12-"),  # a board without a clock
+        (1970, 2026, "its certificate expired on 1979-12-"),
+        (2026, 2040, "its certificate expired on 2035-12-"),
+        (2026, 2001, ""),  # the clock is wrong, and not the certificate
+        (2026, 2025, ""),  # clocks differ
+        (2026, 2027, ""),
+    ],
+)
+def test_a_certificate_outside_its_validity_is_made_anew_before_a_start_and_while_it_runs(
+    tmp_path: Path,
+    made_in: int,
+    now_in: int,
+    problem: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    made_at, now = (datetime(year, 1, 2, tzinfo=UTC).timestamp() for year in (made_in, now_in))
+    (tmp_path / "tls").mkdir()
+    old = TlsFiles(tmp_path / "tls", ("localhost",)).make(made_at)
+    live = open_tls(tmp_path, ("localhost",), None, made_at)
+
+    live.check(now)
+    live.check(now)
+    lines = [record.getMessage() for record in caplog.records]
+    restarted = open_tls(tmp_path, ("localhost",), None, now)
+
+    assert live.certificate == restarted.certificate
+    assert (live.certificate == old) == (not problem)
+    assert [problem in line for line in lines] == [True] * bool(problem)
+    if problem:
+        assert f"is now {live.certificate.sha256} (it was {old.sha256})" in lines[0]
+        assert live.certificate.date_problem(now) is None
+
+
+def test_a_certificate_of_the_user_is_reported_once_and_stays(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whether an authority made it, or it is self-signed."""
+    authority = Authority(tmp_path / "ours")
+    cert, key = authority.client("localhost")
+    folder = tmp_path / "tls"
+    folder.mkdir()
+    shutil.copy(cert, folder / "cert.pem")
+    shutil.copy(key, folder / "key.pem")
+    later = time.time() + 100 * 365 * DAY_S
+
+    tls = open_tls(tmp_path, ("localhost",), None, later)
+    tls.check(later)
+
+    assert (folder / "cert.pem").read_bytes() == Path(cert).read_bytes()
+    (line,) = (record.getMessage() for record in caplog.records)
+    assert line.startswith(f"{folder / 'cert.pem'}: its certificate expired on ")
+    (folder / "key.pem").write_text("x")
+    with pytest.raises(StateError, match="no pair"):
+        open_tls(tmp_path, ("localhost",), None, time.time())
+
+
+def test_clients_meet_the_new_certificate_while_the_agent_runs(tmp_path: Path) -> None:
     with ServedNode.open(tmp_path, {}, ListenSettings(EVERYWHERE, 0)) as node:
         node.serving.wait(PATIENCE_S)
-    (folder / name).write_text("x")
+        before = node.serving.now.cert_sha256
+        node.serving._clock = lambda: time.time() + 100 * 365 * DAY_S
+        node.wake.fetch()
+        wait_for(lambda: node.serving.now.cert_sha256 != before, "a new certificate")
+        with (
+            socket.create_connection(("127.0.0.1", node.port)) as raw,
+            trusting().wrap_socket(raw) as secure,
+        ):
+            shown = secure.getpeercert(binary_form=True)
 
-    with ServedNode.open(tmp_path, {}, ListenSettings(EVERYWHERE, 0)) as node:
-        said = node.serving.wait(PATIENCE_S).problem
-        wait_for(lambda: node.board.passes > 0, "the loop goes on")
-
-    assert said is not None
-    assert str(folder) in said
-    assert "remove" in said
+        assert shown
+        assert hashlib.sha256(shown).hexdigest() == node.serving.now.cert_sha256
+        wait_for(lambda: served(node.state) == node.serving.now, "it is noted")
 
 
 def test_a_client_ca_that_is_not_there_is_named(tmp_path: Path) -> None:

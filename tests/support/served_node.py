@@ -122,6 +122,7 @@ class ServedNode:
                 retry_s=0.05,
                 heartbeat_s=0.05,
             )
+            here.loop.listeners.add(serving)
             serving.start()
             loop = threading.Thread(target=here.loop.run, name="loop")
             loop.start()
