@@ -26,6 +26,7 @@ from typing import IO, Any
 
 from reconciler.api.errors import DownloadFailed, HostUnreachable, ModelError
 from reconciler.api.plain_json import parse_json
+from reconciler.interpreter import python_module
 
 _POLL_S = 0.2
 _MOST_BYTES = 1 << 30  # of addresses; a list of 2000 files takes a tenth of it
@@ -116,8 +117,7 @@ class _Child:
 
     @classmethod
     def start(cls, module: str) -> _Child:
-        # -P: nothing in the working directory can shadow our modules
-        command = [sys.executable, "-P", "-m", module]
+        command = python_module(module)
         errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `end`
         pipe = subprocess.PIPE
         process = subprocess.Popen(command, bufsize=0, stdin=pipe, stdout=pipe, stderr=errors)

@@ -21,12 +21,12 @@ from typing import Any
 
 from reconciler.api.errors import DownloadFailed, ModelError
 from reconciler.api.plain_json import parse_json
+from reconciler.interpreter import python_module
 from reconciler.models.pace import TooSlow, TransferPace
 from reconciler.models.package import exact_requirement
 from reconciler.models.partial import Partial
 
-# -P: nothing in the working directory can shadow pip's modules
-_PIP = (sys.executable, "-P", "-m", "pip")
+_PIP = tuple(python_module("pip"))
 _QUIETLY = ("--disable-pip-version-check", "--no-input", "--progress-bar=off", "--no-color")
 _OPTIONS = ("--no-deps", "--only-binary=:all:", *_QUIETLY)
 _DRY_RUN_VERSION = "25.3"  # the first pip whose dry run does not download the wheel itself

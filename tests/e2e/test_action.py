@@ -101,22 +101,69 @@ def _evaluated(text: str, values: Mapping[str, str]) -> str:
     return re.sub(r"\$\{\{ (\S+) \}\}", lambda m: values.get(m[1], ""), text)
 
 
+SITE_PACKAGES = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+PLANTED = (
+    "planted"  # each planted file that is run or read writes a file into the folder of this name
+)
+_LEAVES_A_MARK = """\
+import os, sys
+with open({path!r}, "a") as file:
+    print(sys.argv, {{k: v for k, v in os.environ.items() if "TOKEN" in k}}, file=file)
+"""
+_MODULES = (
+    "venv.py", "logging.py", "json.py", "argparse.py", "pip.py", "ensurepip.py",
+    "sitecustomize.py", "usercustomize.py", "reconciler/__init__.py", "reconciler/__main__.py",
+)  # fmt: skip
+
+
+def plant(checkout: Path, marks: Path) -> dict[str, str]:
+    """Write a file for each way to run code of a checkout. Return the variables of a job that makes
+    each of them easier."""
+    marks.mkdir()
+    for path in (*_MODULES, *(f"{SITE_PACKAGES}/{name}" for name in _MODULES)):
+        file = checkout / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(_LEAVES_A_MARK.format(path=str(marks / path.replace("/", "-"))))
+    for folder in (checkout, checkout / SITE_PACKAGES):
+        mark = str(marks / f"{folder.name}.pth")
+        (folder / "planted.pth").write_text(f"import pathlib; pathlib.Path({mark!r}).touch()\n")
+    for name in ("pip.conf", "pip/pip.conf", "setup.cfg", "pydistutils.cfg"):
+        file = checkout / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(f"[global]\nlog = {marks / name.replace('/', '-')}\nindex-url = {marks}\n")
+    return {
+        "PYTHONPATH": str(checkout),
+        "PYTHONUSERBASE": str(checkout),
+        "PYTHONSTARTUP": "sitecustomize.py",
+        "PIP_CONFIG_FILE": "pip.conf",
+        "PIP_TARGET": str(marks),
+    }
+
+
+def prepare(environment: Path) -> None:
+    """Let an environment that is made in this folder have the packages of this test's own."""
+    site = environment / SITE_PACKAGES
+    site.mkdir(parents=True)
+    (site / "here.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    options = "no-index = yes\nno-deps = yes\nno-build-isolation = no\n"  # "no" to isolation
+    (environment / "pip.conf").write_text(f"[global]\n{options}")
+
+
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the first step installs. What it depends on is here already."""
+    """The environment that the first step installs, in a checkout full of planted files."""
     folder = tmp_path_factory.mktemp("action")
-    here = {
-        "PYTHONPATH": sysconfig.get_path("purelib"),
-        "PIP_NO_DEPS": "1",
-        "PIP_NO_BUILD_ISOLATION": "0",  # "no" to isolation
-        "PIP_NO_INDEX": "1",
-    }
-    job = Job(folder, folder, here, values={"inputs.python": sys.executable})
+    made, checkout = folder / "fleet-reconciler", folder / "checkout"
+    prepare(made)
+    checkout.mkdir()
+    variables = plant(checkout, folder / PLANTED)
+    job = Job(folder, checkout, variables, values={"inputs.python": sys.executable})
 
     code = job.step("Install")
 
     assert code == 0, job.log
-    return folder / "fleet-reconciler"
+    assert list((folder / PLANTED).iterdir()) == []
+    return made
 
 
 @dataclass
@@ -137,16 +184,13 @@ class PullRequest:
         folder = self.folder / f"push-{self.pushes}"
         folder.mkdir()
         (folder / "fleet-reconciler").symlink_to(self.installed)
-        return Job(
-            folder,
-            self.repo.work,
-            {"PYTHONPATH": sysconfig.get_path("purelib"), **variables},
-        )
+        return Job(folder, self.repo.work, dict(variables))
 
-    def push(self, **inputs: str) -> tuple[int, Job]:
-        """The action, on what was written."""
+    def push(self, variables: Mapping[str, str] | None = None, **inputs: str) -> tuple[int, Job]:
+        """The action, on what was written; `variables` of the workflow's own."""
         job = self.job(
             {
+                **(variables or {}),
                 "GITHUB_SERVER_URL": self.forge.host,
                 "GITHUB_API_URL": self.forge.api,
                 "GITHUB_REPOSITORY": "me/fleet",
@@ -254,6 +298,18 @@ def test_a_pull_request_is_told_what_it_would_do(name: str, pull: PullRequest) -
     assert TOKEN not in job.log + comment
 
 
+def test_no_file_of_a_pull_request_is_run_and_none_gets_the_token(
+    pull: PullRequest, tmp_path: Path
+) -> None:
+    variables = plant(pull.repo.work, tmp_path / PLANTED)
+
+    code, job = pull.push(variables)
+
+    assert code == 0, job.log
+    assert list((tmp_path / PLANTED).iterdir()) == []
+    assert pull.forge.bodies == [f"{marker('fleet')}\n{job.summary}"]
+
+
 _REFUSALS = {
     "a fork's token": Answer(403, message="Resource not accessible by integration"),
     "500": Answer(500),
@@ -330,8 +386,17 @@ def _block(heading: str) -> str:
 
 
 @pytest.mark.parametrize("forge", ["gitlab"], indirect=True)
-def test_gitlabs_recipe_writes_the_plan_into_a_note(pull: PullRequest) -> None:
+def test_gitlabs_recipe_writes_the_plan_into_a_note_and_runs_no_file_of_the_checkout(
+    pull: PullRequest, tmp_path: Path
+) -> None:
     (recipe,) = yaml.safe_load(_block("GitLab")).values()
+    programs, prepared, marks = (tmp_path / name for name in ("programs", "prepared", PLANTED))
+    programs.mkdir()
+    prepare(prepared)
+    (programs / "python3").write_text(
+        f'#!/bin/sh\ncp -R "{prepared}/." .\nexec "{sys.executable}" "$@"\n'
+    )
+    (programs / "python3").chmod(0o755)
     pull.repo.write("chat.yaml", FLEET["chat.yaml"].replace("2048", "4096"))
     job = pull.job(
         {
@@ -340,9 +405,10 @@ def test_gitlabs_recipe_writes_the_plan_into_a_note(pull: PullRequest) -> None:
             "CI_MERGE_REQUEST_IID": "7",
             "CI_MERGE_REQUEST_TARGET_BRANCH_NAME": "main",
             "GITLAB_TOKEN": TOKEN,
-            "FLEET_RECONCILER": "fleet-reconciler",  # which is installed, as pip finds out
-            "PIP_NO_INDEX": "1",
-            "PATH": f"{pull.installed / 'bin'}:{os.environ['PATH']}",
+            "FLEET_RECONCILER": str(REPOSITORY),
+            "CI_PROJECT_DIR": str(pull.repo.work),
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            **plant(pull.repo.work, marks),
             **recipe["variables"],
         }
     )
@@ -350,6 +416,7 @@ def test_gitlabs_recipe_writes_the_plan_into_a_note(pull: PullRequest) -> None:
     code = job.bash(BEFORE_A_SCRIPT + "\n".join(recipe["script"]), {}, ("bash",))
 
     assert code == 0, job.log
+    assert list(marks.iterdir()) == []
     (note,) = pull.forge.bodies
     assert note.startswith(marker("fleet"))
     assert f"{pull.forge.host}/me/fleet/-/blob/" in note
@@ -360,10 +427,15 @@ def test_gitlabs_recipe_writes_the_plan_into_a_note(pull: PullRequest) -> None:
 @pytest.mark.parametrize("forge", ["forgejo"], indirect=True)
 def test_what_the_page_types_into_a_shell_writes_the_comment(pull: PullRequest) -> None:
     pull.repo.write("chat.yaml", FLEET["chat.yaml"].replace("2048", "4096"))
-    pull.repo.write(".gitignore", "token\nplan.md\n")
-    pull.repo.write("token", TOKEN)
     lines = _block("A plain shell").replace("https://codeberg.org/me/fleet", pull.forge.page)
-    job = pull.job({"PATH": f"{pull.installed / 'bin'}:{os.environ['PATH']}"})
+    job = pull.job(
+        {
+            "PATH": f"{pull.installed / 'bin'}:{os.environ['PATH']}",
+            "FLEET": str(pull.repo.work),
+        }
+    )
+    job.checkout = job.folder
+    (job.folder / "token").write_text(TOKEN)
 
     code = job.bash(lines.replace("--number 12", "--number 7"), {}, ("bash",))
 

@@ -67,7 +67,9 @@ def test_actions_are_one_commit_each_with_their_version_beside_it() -> None:
 def test_the_hook_of_pre_commit_is_a_command_line_that_is_there_for_files_of_a_fleet() -> None:
     (hook,) = yaml.safe_load((REPOSITORY / ".pre-commit-hooks.yaml").read_text())
 
-    assert command_lines.read(hook["entry"])[0] == "reconcile validate"
+    isolated, _, words = hook["entry"].partition(" -m reconciler ")
+    assert isolated == "python -I"
+    assert command_lines.read(f"reconcile {words}")[0] == "reconcile validate"
     assert hook["pass_filenames"] is False
     files = ("chat.yaml", "a/b.yml", ".fleetignore", "a/.fleetignore", "tiny.gguf")
     assert all(re.search(hook["files"], file) for file in files)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from reconciler.api.plain_json import parse_json
+from reconciler.interpreter import python_module
 from reconciler.kube.client.credentials import ClusterCredentials, Grant
 from reconciler.kube.client.errors import AccessError
 from reconciler.kube.client.kubeconfig import POD_USER, choose, pod_grant, written_grant
@@ -88,8 +89,7 @@ def _ask(name: str, context: str | None, kubeconfig: Path | None) -> Grant:
 
 def _ask_child(name: str, context: str | None, kubeconfig: Path | None) -> Grant:
     """What the child makes of it. Names and paths go by argv, the credentials come by a pipe."""
-    # -P: nothing in the working directory can pose as one of our modules
-    command = [sys.executable, "-P", "-m", "reconciler.kube.client.access", f"--name={name}"]
+    command = python_module("reconciler.kube.client.access", f"--name={name}")
     command += [f"--context={context}"] if context is not None else []
     command += [f"--kubeconfig={kubeconfig}"] if kubeconfig is not None else []
     try:
