@@ -126,5 +126,5 @@ async def _as_json(_: Request, problem: Exception) -> Response:
 
 
 async def _bug(_: Request, __: Exception) -> Response:
-    """The guard logs it."""
+    """The fence logs it."""
     return error(500, "a bug in this program; the agent's log says more")

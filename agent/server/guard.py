@@ -1,9 +1,8 @@
-"""Authentication and errors, around every route of the server."""
+"""Authentication around every route of the server."""
 
 from __future__ import annotations
 
 import hmac
-import logging
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 
+from reconciler.http.fence import Fence
 from reconciler.http.host import is_from_elsewhere, names_loopback
 from reconciler.http.server import MOST_HEADER_BYTES
 from reconciler.page.session import FORM_PATHS
@@ -26,7 +26,6 @@ MOST_QUESTION_BYTES = 256 << 10  # a form writes most characters with three time
 ASK_PATH = "/services/{namespace}/{name}/ask"
 _IS_ASK = re.compile(r"/services/[^/]+/[^/]+/ask")
 _FREE = ("/healthz", *FORM_PATHS)  # tell nothing but that we are alive
-_log = logging.getLogger(__name__)
 
 
 def error(status: int, message: str, **headers: str) -> JSONResponse:
@@ -49,7 +48,7 @@ class Guard:
     """An ASGI application around another one."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
-        self._app = app
+        self._app = Fence(app)
         self._access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -59,12 +58,7 @@ class Guard:
         if refusal is not None:
             await refusal(scope, receive, send)
             return
-        try:
-            await self._app(scope, receive, send)
-        except Exception:  # noqa: BLE001  the edge: Starlette has sent the 500
-            _log.exception(
-                "a bug in this program: %s %s gives no answer", scope["method"], scope["path"]
-            )
+        await self._app(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)

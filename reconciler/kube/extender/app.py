@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from reconciler.http.fence import Fence
 from reconciler.kube.extender.judge import Scored
 from reconciler.kube.extender.wire import (
     ExtenderArgs,
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 def make_app(sources: Sources, tally: Tally) -> ASGIApp:
     routes = _Routes(sources, tally)
-    return Starlette(
+    app = Starlette(
         routes=[
             Route("/filter", routes.filter, methods=["POST"]),
             Route("/prioritize", routes.prioritize, methods=["POST"]),
@@ -52,6 +52,7 @@ def make_app(sources: Sources, tally: Tally) -> ASGIApp:
         ],
         exception_handlers={HTTPException: _refused, Exception: _bug},
     )
+    return Fence(app)
 
 
 class _Routes:
@@ -115,8 +116,6 @@ class _Routes:
                     parts.append(part)
         except TimeoutError:
             raise HTTPException(408, "the body did not come", {"connection": "close"}) from None
-        except ClientDisconnect:
-            raise HTTPException(400, "the scheduler has gone") from None
         finally:
             self._bytes -= size
         return b"".join(parts)
@@ -170,7 +169,7 @@ async def _refused(_: Request, problem: Exception) -> Response:
     return JSONResponse(document, problem.status_code, headers=problem.headers)
 
 
-async def _bug(_: Request, error: Exception) -> Response:
-    _log.error("a bug in this program: a scheduler gets no answer", exc_info=error)
+async def _bug(_: Request, __: Exception) -> Response:
+    """The fence logs it."""
     message = "a bug in this program; the extender's log says more"
     return JSONResponse({"status": 500, "message": message}, 500)

@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from reconciler.http.body import read_body
+from reconciler.http.fence import Fence
 from reconciler.http.rate_limit import Allowance, RateLimitedWake
 from reconciler.kube.server import HOOK_PATH
 from reconciler.kube.server.webhook import MOST_BODY_BYTES, proven_by, secrets_in
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from starlette.requests import Request
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import ASGIApp
 
     from reconciler.http.stream import Streams
     from reconciler.kube.server.board import Board
@@ -56,7 +57,7 @@ def make_app(
         Route("/v1/events", pages.guarded(streams), methods=["GET"]),
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _as_json, Exception: _bug})
-    return _Fence(app)
+    return Fence(app)
 
 
 class _State:
@@ -152,22 +153,6 @@ class _Hook:
     def _answer(self, result: str, status: int, message: str, **headers: str) -> Response:
         self._board.hooks[result] += 1
         return error(status, message, **headers)
-
-
-class _Fence:
-    """Around every route: an error in one response ends that response only."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
-        try:
-            await self._app(scope, receive, send)
-        except Exception as failed:  # noqa: BLE001  the edge: Starlette has answered already
-            if type(failed).__name__ != "ClientDisconnect":
-                _log.exception("a bug in this program: %s gives no answer", scope["path"])
 
 
 def error(status: int, message: str, **headers: str) -> JSONResponse:
