@@ -20,6 +20,7 @@ from agent.process.health import EngineAddress
 from reconciler.api.benchmark import BATCH_TOKENS
 from reconciler.api.errors import BenchmarkError
 from reconciler.api.plain_json import parse_json
+from reconciler.http.exchange import HttpPolicy, open_lines
 from reconciler.runtimes.streamed import events
 from reconciler.runtimes.timing import Asked, EngineTimings, Timing
 
@@ -91,22 +92,16 @@ def _answered(
 
 def _streamed(address: EngineAddress, asked: Asked, timeout_s: float) -> Timing:
     path, body = asked
-    headers = {"Content-Type": "application/json"}
-    if address.key is not None:
-        headers["Authorization"] = f"Bearer {address.key}"
-    connection = http.client.HTTPConnection(address.host, address.port, timeout=timeout_s)
+    request = address.request(path, json.dumps(body).encode())
     try:
         began = time.monotonic()
-        connection.request("POST", path, json.dumps(body).encode(), headers)
-        response = connection.getresponse()
-        if response.status != 200:
-            error_body = one_line(response.read(_LONGEST_LINE).decode(errors="replace"))
-            raise ValueError(f"{path} answers {response.status}: {error_body}")
-        return _timed(events(_lines(response, began + timeout_s)), began)
+        with open_lines(request, HttpPolicy(_LONGEST_LINE), idle_s=timeout_s) as (status, lines):
+            if status != 200:
+                error_body = one_line(next(lines, b"").decode(errors="replace"))
+                raise ValueError(f"{path} answers {status}: {error_body}")
+            return _timed(events(_until(began + timeout_s, lines)), began)
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise BenchmarkError(f"no answer to measure: {_error_text(error)}") from error
-    finally:
-        connection.close()
 
 
 def _timed(answer: Iterator[dict[str, Any]], began: float) -> Timing:
@@ -129,10 +124,10 @@ def _timed(answer: Iterator[dict[str, Any]], began: float) -> Timing:
     return Timing(read, first - began, written - 1, last - first)
 
 
-def _lines(response: http.client.HTTPResponse, until: float) -> Iterator[bytes]:
+def _until(deadline: float, lines: Iterator[bytes]) -> Iterator[bytes]:
     """Raises TimeoutError."""
-    while line := response.readline(_LONGEST_LINE):
-        if time.monotonic() > until:
+    for line in lines:
+        if time.monotonic() > deadline:
             raise TimeoutError("timed out")
         yield line
 

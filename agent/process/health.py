@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from urllib.parse import SplitResult, urlsplit
 
 from agent.process.exits import one_line
 from agent.process.exposition import total
@@ -21,6 +22,7 @@ from agent.state.apikey import sent_key
 from reconciler.api.errors import error_text
 from reconciler.api.plain_json import parse_json
 from reconciler.fleet.command import Probe, ServedModel
+from reconciler.http.exchange import HttpPolicy, HttpRequest, exchange
 from reconciler.runtimes import RUNTIMES
 from reconciler.runtimes.runtime import ServingState, lists_all
 
@@ -29,7 +31,7 @@ Recognise = Callable[[object], ServingState]
 """Judges the parsed JSON answer of a probe's `models_path`."""
 
 _TRIAL_TIMEOUT_S = 5.0  # requests queue up while a server loads: few and long rather than many
-_LARGEST_ANSWER = 4 * 1024 * 1024  # a router with 500 models sends 262 KiB
+_POLICY = HttpPolicy(most_bytes=4 << 20)  # a router with 500 models sends 262 KiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,20 +291,14 @@ class EngineAddress:
         """Status and body of a GET, or of a POST if there is a body; one deadline for the whole
         exchange and a limit on the size."""
         deadline = time.monotonic() + timeout_s
-        headers = {"Connection": "close", "Content-Type": "application/json"}
+        reply = exchange(self.request(path, body), _POLICY, deadline=deadline)
+        return reply.status, reply.body
+
+    def request(self, path: str, body: bytes | None = None) -> HttpRequest:
+        """A GET of the path, or a POST if there is a body."""
+        headers = {"Content-Type": "application/json"}
         if self.key is not None:
             headers["Authorization"] = f"Bearer {self.key}"
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout_s)
-        try:
-            connection.request("GET" if body is None else "POST", path, body, headers)
-            response = connection.getresponse()
-            answer = bytearray()
-            while chunk := response.read1(65536):
-                answer += chunk
-                if len(answer) > _LARGEST_ANSWER:
-                    raise ValueError("the answer is too long")
-                if time.monotonic() > deadline:
-                    raise TimeoutError("timed out")
-            return response.status, bytes(answer)
-        finally:
-            connection.close()
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        url = SplitResult("http", f"{host}:{self.port}", *urlsplit(path)[2:])
+        return HttpRequest("GET" if body is None else "POST", url, headers, body)

@@ -133,7 +133,9 @@ class _Asking:
 
     def __init__(self, launch: Launch, body: bytes) -> None:
         self._body = body
-        self._connection = http.client.HTTPConnection(launch.host, launch.port, timeout=_SILENT_S)
+        self._connection = http.client.HTTPConnection(  # noqa: TID251 - ended by another thread
+            launch.host, launch.port, timeout=_SILENT_S
+        )
         self._socket: socket.socket | None = None
         self._is_left = False
 

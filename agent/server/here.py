@@ -3,10 +3,11 @@ else from the state directory and the live processes."""
 
 from __future__ import annotations
 
+import http.client
 import time
-import urllib.request
 from collections.abc import Iterable
 from dataclasses import replace
+from urllib.parse import urlsplit
 
 from agent.node.recorded import recorded_node
 from agent.node.settings import Settings
@@ -15,11 +16,12 @@ from agent.server import served
 from agent.state.benchmarks import read_results
 from agent.state.directory import StateDir
 from reconciler import __version__
-from reconciler.agents.client import AgentAnswer
+from reconciler.agents.client import MOST_BYTES, AgentAnswer
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.nodestate import NodeState
 from reconciler.core.observation import Instance, RevisionState
 from reconciler.fleet.workload import Workload
+from reconciler.http.exchange import HttpPolicy, HttpRequest, exchange
 from reconciler.report.nodestate import node_state, read_node_state
 from reconciler.source.history import HistoryFile, SourceRecord
 
@@ -88,15 +90,17 @@ def _as_reported(instance: Instance, reported: Instance | None) -> Instance:
 
 
 def asked(state: StateDir) -> NodeState | None:
-    """The state from a live agent, if it serves it to anyone on this machine."""
+    """The state from a live agent, if it serves it to anyone on this machine. The agent is reached
+    directly, whatever proxy the environment states: the answer decides who gets an API key."""
     address = served(state.root)
     url = address.url if address else None
     if state.holder() is None or not url or not url.startswith("http://"):
         return None
+    request = HttpRequest("GET", urlsplit(f"{url}/v1/state"), {"Accept": "application/json"})
     try:
-        with urllib.request.urlopen(f"{url}/v1/state", timeout=_PATIENCE_S) as answer:  # noqa: S310 - http by the line above
-            return NodeState.model_validate_json(answer.read())
-    except (OSError, ValueError):
+        reply = exchange(request, HttpPolicy(MOST_BYTES), deadline=time.monotonic() + _PATIENCE_S)
+        return NodeState.model_validate_json(reply.body) if reply.status == 200 else None
+    except (OSError, http.client.HTTPException, ValueError):
         return None  # the state directory is shown anyway
 
 

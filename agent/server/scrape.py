@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from agent.process.exposition import total
-from reconciler.agents.connection import Trust, exchange
-from reconciler.api.errors import AgentError
+from reconciler.http.exchange import HttpPolicy, HttpRequest, exchange
 
 _MOST_BYTES = 1 << 20
 
@@ -30,10 +29,9 @@ def read_totals(
     try:
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         deadline = time.monotonic() + timeout_s
-        reply = exchange(
-            "GET", urlsplit(url), headers, Trust(), deadline=deadline, most_bytes=_MOST_BYTES
-        )
-    except (AgentError, OSError, http.client.HTTPException):
+        request = HttpRequest("GET", urlsplit(url), headers)
+        reply = exchange(request, HttpPolicy(_MOST_BYTES), deadline=deadline)
+    except (OSError, http.client.HTTPException):
         return unknown
     if reply.status != 200:
         return unknown

@@ -13,19 +13,27 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import SplitResult, urlencode, urlsplit
 
-from reconciler.agents.connection import HttpReply, Trust, exchange, open_lines
+from reconciler.agents.connection import policy_of
 from reconciler.api.errors import AgentError
 from reconciler.api.logs import CURSOR_HEADER
 from reconciler.api.nodestate import FORMAT_VERSION, NodeState
 from reconciler.api.plain_json import parse_json
 from reconciler.http.connect import PORTS
-from reconciler.models.url import is_loopback
+from reconciler.http.exchange import (
+    HttpPolicy,
+    HttpReply,
+    HttpRequest,
+    UnusableAnswer,
+    exchange,
+    open_lines,
+)
+from reconciler.http.host import is_loopback
 
 if TYPE_CHECKING:
     from reconciler.agents.credentials import AgentCredentials
 
 # A node with a thousand services answers with 2 MiB; an agent that asks another has 80 MiB itself.
-_MOST_BYTES = 8 << 20
+MOST_BYTES = 8 << 20
 # An agent observes its node every 10 s at least.
 STALE_AFTER_S = 90.0
 _SILENT_S = 40.0  # a stream of events says each 15 s that it is there
@@ -106,9 +114,8 @@ class AgentClient:
         query = "past=true" if follow else "past=only"
         began = time.monotonic()
         with self._said_by_agent(began + _SILENT_S, began):
-            url, headers, trust = self._request("/v1/events", {}, query)
-            asked = open_lines(url, headers, trust, idle_s=_SILENT_S, most_bytes=_MOST_BYTES)
-            with asked as (status, lines):
+            request, policy = self._request("GET", "/v1/events", {}, query)
+            with open_lines(request, policy, idle_s=_SILENT_S) as (status, lines):
                 if status != 200:
                     self._expect(HttpReply(status, {}, b""), 200)
                 yield from _events(lines)
@@ -122,12 +129,11 @@ class AgentClient:
         query: str = "",
     ) -> HttpReply:
         with self._said_by_agent(deadline, time.monotonic()):
-            url, headers, trust = self._request(path, headers, query)
-            return exchange(method, url, headers, trust, deadline=deadline, most_bytes=_MOST_BYTES)
+            return exchange(*self._request(method, path, headers, query), deadline=deadline)
 
     def _request(
-        self, path: str, headers: Mapping[str, str], query: str
-    ) -> tuple[SplitResult, Mapping[str, str], Trust]:
+        self, method: str, path: str, headers: Mapping[str, str], query: str
+    ) -> tuple[HttpRequest, HttpPolicy]:
         """Where to ask and as whom. Raises AgentError."""
         url = _address(self.url, path)._replace(query=query)
         if self.cert_sha256 is not None and url.scheme != "https":
@@ -140,7 +146,8 @@ class AgentClient:
         if token is not None:
             _refuse_in_the_clear(url)
             headers = {**headers, "Authorization": f"Bearer {token}"}
-        return url, headers, self.credentials.trust(self.cert_sha256)
+        policy = policy_of(self.credentials.trust(self.cert_sha256), MOST_BYTES)
+        return HttpRequest(method, url, headers), policy
 
     @contextmanager
     def _said_by_agent(self, deadline: float, started: float) -> Iterator[None]:
@@ -314,6 +321,8 @@ def _error_text(error: Exception, waited_s: float) -> str:
             return "connection refused: does fleet-agent run there?"
         case socket.gaierror():
             return "its name is not known here"
+        case UnusableAnswer():
+            return str(error)
         case http.client.HTTPException() | ConnectionResetError():
             return f"what answers there speaks no http ({type(error).__name__}): is it https?"
         case OSError():

@@ -1,30 +1,19 @@
-"""One HTTP exchange with an agent: one deadline for all of it, a capped body, no redirects."""
+"""The TLS of an agent: a pinned certificate, or an authority; and our own certificate."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import http.client
 import socket
 import threading
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import SplitResult
 
 from reconciler.api.errors import AgentError
-from reconciler.http.connect import (
-    PORTS,
-    Deadlined,
-    authorities,
-    connect,
-    file_ages,
-    secured,
-    time_left,
-)
+from reconciler.http.connect import authorities, file_ages, secured, time_left
+from reconciler.http.exchange import HttpPolicy
 
 if TYPE_CHECKING:
     import ssl
@@ -44,81 +33,12 @@ class Trust:
     key_file: Path | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class HttpReply:
-    """Header names are in lower case."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
+def policy_of(trust: Trust, most_bytes: int) -> HttpPolicy:
+    """The policy for an agent: no proxy, no redirect."""
+    return HttpPolicy(most_bytes, secure=partial(_secured, trust))
 
 
-def exchange(
-    method: str,
-    url: SplitResult,
-    headers: Mapping[str, str],
-    trust: Trust,
-    *,
-    deadline: float,
-    most_bytes: int,
-) -> HttpReply:
-    """Send one request without a body. `deadline` is a time of time.monotonic().
-
-    Raises AgentError, OSError (TimeoutError among them) or http.client.HTTPException.
-    """
-    with _answered(method, url, headers, trust, deadline) as (response, _):
-        body = _body(response, most_bytes)
-        return HttpReply(response.status, {k.lower(): v for k, v in response.getheaders()}, body)
-
-
-@contextmanager
-def open_lines(
-    url: SplitResult, headers: Mapping[str, str], trust: Trust, *, idle_s: float, most_bytes: int
-) -> Iterator[tuple[int, Iterator[bytes]]]:
-    """The status, and the lines of an answer that may be endless, each within `idle_s` of the last
-    one and of so many bytes. Raises as `exchange`, also while it is read."""
-    with _answered("GET", url, headers, trust, time.monotonic() + idle_s) as (response, sock):
-
-        def lines() -> Iterator[bytes]:
-            while True:
-                sock.deadline = time.monotonic() + idle_s
-                line = response.readline(most_bytes)
-                if not line:
-                    return
-                yield line
-
-        yield response.status, lines()
-
-
-@contextmanager
-def _answered(
-    method: str, url: SplitResult, headers: Mapping[str, str], trust: Trust, deadline: float
-) -> Iterator[tuple[http.client.HTTPResponse, Deadlined]]:
-    assert url.hostname is not None
-    sock = connect(url, None, deadline)
-    try:
-        if url.scheme == "https":
-            sock = _secured(sock, url.hostname, trust, deadline)
-        connection = http.client.HTTPConnection(url.hostname, url.port or PORTS[url.scheme])
-        # http.client uses no more of a socket.
-        connection.sock = limited = Deadlined(sock, deadline)
-        path = url.path + (f"?{url.query}" if url.query else "")
-        connection.request(method, path, headers={**headers, "Connection": "close"})
-        yield connection.getresponse(), limited
-    finally:
-        sock.close()
-
-
-def _body(response: http.client.HTTPResponse, most_bytes: int) -> bytes:
-    body = response.read(most_bytes + 1)
-    if len(body) > most_bytes:
-        raise AgentError(f"its answer has more than {most_bytes >> 20} MiB")
-    if response.length:  # promised, and never came
-        raise AgentError(f"its answer ended {response.length} bytes early")
-    return body
-
-
-def _secured(plain: socket.socket, host: str, trust: Trust, deadline: float) -> ssl.SSLSocket:
+def _secured(trust: Trust, plain: socket.socket, host: str, deadline: float) -> ssl.SSLSocket:
     context = tls_context(trust)
     plain.settimeout(time_left(deadline))
     secure = secured(plain, context, host)

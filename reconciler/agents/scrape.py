@@ -8,8 +8,7 @@ import re
 import time
 from urllib.parse import urlsplit
 
-from reconciler.agents.connection import Trust, exchange
-from reconciler.api.errors import AgentError
+from reconciler.http.exchange import HttpPolicy, HttpRequest, exchange
 
 _log = logging.getLogger(__name__)
 
@@ -18,10 +17,9 @@ def scrape(url: str, *, within_s: float, most_bytes: int) -> str | None:
     """What is answered there with 200; None: nothing that can be read."""
     deadline = time.monotonic() + within_s
     try:
-        reply = exchange(
-            "GET", urlsplit(url), {}, Trust(), deadline=deadline, most_bytes=most_bytes
-        )
-    except (AgentError, OSError, ValueError, http.client.HTTPException) as error:
+        request = HttpRequest("GET", urlsplit(url), {})
+        reply = exchange(request, HttpPolicy(most_bytes), deadline=deadline)
+    except (OSError, ValueError, http.client.HTTPException) as error:
         _log.debug("%s: %s", url, error)
         return None
     return reply.body.decode(errors="replace") if reply.status == 200 else None

@@ -33,11 +33,19 @@ if TYPE_CHECKING:
     from reconciler.api.problem import Problem
 
 
+_LONGEST_QUOTE = 300  # characters
+
+
 def error_text(error: BaseException, named: object = None) -> str:
-    """What an error says, without the system's number for it. The file that it is about comes
-    first, unless the message has `named` it."""
+    """Return an error's text without the system's number for it. The file that it is about comes
+    first, unless the message has `named` it. Errors of libraries quote what other machines sent:
+    their text is printable and short."""
     if not isinstance(error, OSError) or not error.strerror:
-        return str(error) or type(error).__name__
+        text = str(error) or type(error).__name__
+        if isinstance(error, ReconcilerError):
+            return text
+        text = "".join(c if c.isprintable() else " " for c in text).strip()
+        return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}…"
     about = error.filename if error.filename and str(error.filename) != str(named) else None
     return f"{about}: {error.strerror}" if about else str(error.strerror)
 

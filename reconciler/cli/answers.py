@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from reconciler.api.errors import AgentError, error_text
 from reconciler.api.plain_json import parse_json
+from reconciler.http.exchange import HttpPolicy, HttpRequest, open_lines
 from reconciler.runtimes.streamed import events, refusal
 
 if TYPE_CHECKING:
@@ -75,20 +76,14 @@ class ServiceClient:
             raise AgentError(f"{where}: {error_text(error)}") from error
 
 
-def post_to(endpoint: str) -> Post:
+def post_to(endpoint: str, silent_s: float = _SILENT_S) -> Post:
     """To what has an address from here, `http://host:port`."""
-    url = urlsplit(endpoint)
-    kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
 
     @contextmanager
     def post(path: str, headers: Mapping[str, str], body: bytes) -> Iterator[Answer]:
-        connection = kind(url.hostname or "", url.port, timeout=_SILENT_S)
-        try:
-            connection.request("POST", path, body, headers)
-            response = connection.getresponse()
-            yield Answer(response.status, iter(lambda: response.readline(_MOST_LINE), b""))
-        finally:
-            connection.close()
+        request = HttpRequest("POST", urlsplit(f"{endpoint}{path}"), headers, body)
+        with open_lines(request, HttpPolicy(_MOST_LINE), idle_s=silent_s) as answer:
+            yield Answer(*answer)
 
     return post
 

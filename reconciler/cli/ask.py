@@ -20,7 +20,7 @@ from reconciler.cli.options import add_agent_options, add_local_options, check_o
 from reconciler.console.edge import Exit, tell
 from reconciler.console.named import hint, named_service
 from reconciler.console.value import argument, count
-from reconciler.models.url import is_loopback
+from reconciler.http.host import is_loopback
 from reconciler.report.terminal import printable
 
 if TYPE_CHECKING:

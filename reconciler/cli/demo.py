@@ -17,7 +17,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reconciler.api.errors import EngineError, StateError, error_text
+from reconciler.api.errors import AgentError, EngineError, StateError, error_text
 from reconciler.cli.options import add_fleet_options, add_node_options
 from reconciler.console.edge import Exit, tell
 from reconciler.console.option import add, programs_of
@@ -266,18 +266,14 @@ def _lines(body: Mapping[str, Any]) -> list[str]:
 
 def ask(instance: Instance) -> str:
     """The service's answer, one line. Raises StateError when it gives none."""
-    import urllib.request
+    from reconciler.cli.answers import ServiceClient, post_to
 
     way = _ASK[instance.ref.label]
-    request = urllib.request.Request(  # noqa: S310 - the address is our own, http on loopback
-        f"{instance.endpoint}{way.path}",
-        json.dumps(way.body(instance)).encode(),
-        {"Content-Type": "application/json"},
-    )
+    endpoint = str(instance.endpoint)
     try:
-        with urllib.request.urlopen(request, timeout=_ANSWER_DEADLINE_S) as answer:  # noqa: S310
-            return way.shown(json.load(answer))
-    except (OSError, ValueError, KeyError, IndexError) as error:
+        client = ServiceClient(endpoint, post_to(endpoint, _ANSWER_DEADLINE_S))
+        return way.shown(client.ask(way.path, way.body(instance)))
+    except (AgentError, KeyError, IndexError) as error:
         raise StateError(
             f"{instance.ref.label} is ready and gave no answer: {error_text(error)}"
         ) from error

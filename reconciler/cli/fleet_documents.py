@@ -15,9 +15,9 @@ from reconciler.api.fleetnode import FleetNode
 from reconciler.api.meta import ObjectRef, service_ref
 from reconciler.cli.observed_status import status_as_seen
 from reconciler.core.observation import Observation
+from reconciler.http.host import is_loopback
 from reconciler.loop import Listener
 from reconciler.loop.explained import explained
-from reconciler.models.url import is_loopback
 from reconciler.page.values import Document, Documents
 from reconciler.report.plan_json import plan_json
 from reconciler.report.status import Status

@@ -9,25 +9,23 @@ from __future__ import annotations
 import http.client
 import json
 import re
-import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from reconciler import __version__
 from reconciler.api.errors import ForgeError, error_text
 from reconciler.api.plain_json import parse_json
 from reconciler.forges.forge import ForgeRepository
-from reconciler.http.connect import PORTS, Deadlined, connect, secured
-from reconciler.models.hop import proxy_for
-from reconciler.models.url import is_loopback
+from reconciler.http.exchange import HttpPolicy, HttpReply, HttpRequest, exchange
+from reconciler.http.host import is_loopback
+from reconciler.models.url import shown
 from reconciler.report.markdown import MOST_BYTES
 
 _DEADLINE_S = 60.0
-_MOST_ANSWER = 16 << 20
+_POLICY = HttpPolicy(most_bytes=16 << 20, proxies=True)
 _MOST_PAGES = 100  # of a hundred comments each
 _MOST_WAIT_S = 60.0  # for a forge that says how long it wants us to wait
 _TRIES = 3
@@ -37,13 +35,6 @@ _DENIED = {
     403: "the token may not write comments there (that of a job for a fork's pull request may not)",
     404: "no such repository or pull request, as far as this token may see",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    status: int
-    headers: Mapping[str, str]  # names in lower case
-    body: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,26 +90,26 @@ class Comments:
             reply = self._answered("GET", address)
             page = _read(reply)
             if not isinstance(page, list):
-                raise ForgeError(f"{_shown(address)} answers no list of comments")
+                raise ForgeError(f"{shown(address)} answers no list of comments")
             yield from (comment for comment in page if isinstance(comment, dict))
             following = _NEXT.search(reply.headers.get("link", ""))
             address = following[1] if following else None
             if address and _origin(address) != _origin(self.repository.api):
                 raise ForgeError(
-                    f"the next page of comments is at {_shown(address)}: not asked, as the token"
+                    f"the next page of comments is at {shown(address)}: not asked, as the token"
                     " would go there"
                 )
 
     def _json(self, method: str, address: str, body: str) -> None:
         self._answered(method, address, json.dumps({"body": body}).encode())
 
-    def _answered(self, method: str, address: str, body: bytes | None = None) -> Reply:
+    def _answered(self, method: str, address: str, body: bytes | None = None) -> HttpReply:
         reply = self._exchange(method, address, body)
         if reply.status in (200, 201):
             return reply
-        where = f"{_shown(address)} answers {reply.status}"
+        where = f"{shown(address)} answers {reply.status}"
         if 300 <= reply.status < 400:
-            to = _shown(reply.headers.get("location", "?"))
+            to = shown(reply.headers.get("location", "?"))
             raise ForgeError(
                 f"{where}, and leads to {to}: not followed, as the token would go there; give the"
                 " repository's present address"
@@ -128,7 +119,7 @@ class Comments:
         why = _DENIED.get(reply.status)
         raise ForgeError(f"{where}: {_message(reply)}{f'; {why}' if why else ''}")
 
-    def _exchange(self, method: str, address: str, body: bytes | None = None) -> Reply:
+    def _exchange(self, method: str, address: str, body: bytes | None = None) -> HttpReply:
         """Waits as long as a forge asks for, if that is not long, and a moment for one that fails
         a request that changes nothing, or one that it cannot have carried out."""
         for left in reversed(range(_TRIES)):
@@ -141,43 +132,21 @@ class Comments:
             self.sleep(wait_s)
         return reply
 
-    def _request(self, method: str, address: str, body: bytes | None) -> Reply:
+    def _request(self, method: str, address: str, body: bytes | None) -> HttpReply:
         url = urlsplit(address)
         if url.scheme != "https" and not is_loopback(url.hostname or ""):
-            raise ForgeError(f"{_shown(address)}: a token is sent by https only")
+            raise ForgeError(f"{shown(address)}: a token is sent by https only")
         headers = {
             "Authorization": f"Bearer {self.token}",
             "Accept": "application/json",
             "Content-Type": "application/json",
             "User-Agent": f"fleet-reconciler/{__version__}",
-            "Connection": "close",
         }
-        path = url.path + (f"?{url.query}" if url.query else "")
         try:
-            with _connected(url) as connection:
-                connection.request(method, path, body, headers)
-                response = connection.getresponse()
-                data = response.read(_MOST_ANSWER)
+            request = HttpRequest(method, url, headers, body)
+            return exchange(request, _POLICY, deadline=time.monotonic() + _DEADLINE_S)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise ForgeError(f"{_shown(address)}: {error_text(error)}") from error
-        return Reply(response.status, {k.lower(): v for k, v in response.getheaders()}, data)
-
-
-@contextmanager
-def _connected(url: SplitResult) -> Iterator[http.client.HTTPConnection]:
-    """One deadline for the whole exchange."""
-    deadline = time.monotonic() + _DEADLINE_S
-    host = url.hostname or ""
-    sock = connect(url, proxy_for(url), deadline)
-    try:
-        if url.scheme == "https":
-            sock = secured(sock, ssl.create_default_context(), host)
-        connection = http.client.HTTPConnection(host, url.port or PORTS[url.scheme])
-        connection.default_port = PORTS[url.scheme]  # which no Host header names
-        connection.sock = Deadlined(sock, deadline)
-        yield connection
-    finally:
-        sock.close()
+            raise ForgeError(f"{shown(address)}: {error_text(error)}") from error
 
 
 def marker(name: str) -> str:
@@ -190,7 +159,7 @@ def _same(stored: object, body: str) -> bool:
     return str(stored).replace("\r\n", "\n").rstrip() == body.rstrip()
 
 
-def _wait_s(reply: Reply) -> float | None:
+def _wait_s(reply: HttpReply) -> float | None:
     """How long a forge wants us to wait; None: it does not say that it is about that."""
     if reply.status not in (403, 429):
         return None
@@ -203,7 +172,7 @@ def _wait_s(reply: Reply) -> float | None:
     return 60.0 if reply.status == 429 else None
 
 
-def _message(reply: Reply) -> str:
+def _message(reply: HttpReply) -> str:
     """What an answer says, short; never what we sent."""
     try:
         answer = parse_json(reply.body)
@@ -214,7 +183,7 @@ def _message(reply: Reply) -> str:
     return " ".join(text.split())[:200]
 
 
-def _read(reply: Reply) -> object:
+def _read(reply: HttpReply) -> object:
     try:
         return parse_json(reply.body)
     except ValueError as error:
@@ -224,8 +193,3 @@ def _read(reply: Reply) -> object:
 def _origin(address: str) -> tuple[str, str]:
     parts = urlsplit(address)
     return parts.scheme, parts.netloc
-
-
-def _shown(address: str) -> str:
-    """Without a query: nobody needs it, and it may hold anything."""
-    return address.partition("?")[0]

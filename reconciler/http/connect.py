@@ -8,13 +8,15 @@ speaks the protocol; TLS, and which server a client trusts, are its own.
 from __future__ import annotations
 
 import contextlib
+import functools
 import http.client
 import io
+import ipaddress
 import os
 import socket
 import time
 from base64 import b64encode
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import SplitResult, unquote
@@ -23,28 +25,71 @@ if TYPE_CHECKING:
     import ssl
 
 PORTS = {"http": 80, "https": 443}
+_LARGEST_LENGTH = 1 << 62
+_LONGEST_QUOTE = 80  # characters
 
 
 class ProxyNotSupported(OSError):
     """A proxy that does not know CONNECT over plain HTTP."""
 
 
-def connect(url: SplitResult, proxy: SplitResult | None, deadline: float) -> socket.socket:
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+Judge = Callable[[IpAddress], Exception | None]
+
+
+def connect(
+    url: SplitResult, proxy: SplitResult | None, deadline: float, judge: Judge | None = None
+) -> socket.socket:
     """A TCP connection to the host of an http(s) URL, or a tunnel to it. `deadline` is a time of
-    time.monotonic(). Raises OSError, TimeoutError and ProxyNotSupported among them."""
+    time.monotonic(). `judge` returns the reason against an address of the host, before anything is
+    sent there; a proxy resolves names itself. Raises that reason if it is against each address, and
+    OSError, TimeoutError and ProxyNotSupported among them."""
     assert url.hostname is not None
     port = url.port or PORTS[url.scheme]
     if proxy is None:
-        return socket.create_connection((url.hostname, port), time_left(deadline))
+        return _connect_directly(url.hostname, port, deadline, judge)
     if proxy.scheme != "http" or not proxy.hostname:
         raise ProxyNotSupported(
             f"a proxy by {proxy.scheme} is not supported, only by http (CONNECT)"
         )
     left = time_left(deadline)
-    tunnel = http.client.HTTPConnection(proxy.hostname, proxy.port or PORTS["http"], timeout=left)
+    tunnel = http.client.HTTPConnection(  # noqa: TID251 - CONNECT
+        proxy.hostname, proxy.port or PORTS["http"], timeout=left
+    )
     tunnel.set_tunnel(url.hostname, port, headers=_login(proxy))
     tunnel.connect()
     return tunnel.sock
+
+
+def _connect_directly(host: str, port: int, deadline: float, judge: Judge | None) -> socket.socket:
+    """Resolve the name once, and connect to an address that was judged: a second lookup may have
+    another answer."""
+    refusals: list[Exception] = []
+    failures: list[OSError] = []
+    for family, kind, protocol, _, address in socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM
+    ):
+        refusal = judge(_ip_address(str(address[0]))) if judge is not None else None
+        if refusal is not None:
+            refusals.append(refusal)
+            continue
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.settimeout(time_left(deadline))
+            sock.connect(address)
+        except OSError as error:
+            sock.close()
+            failures.append(error)
+        else:
+            return sock
+    raise (*failures[-1:], *refusals, OSError(f"{host} has no address"))[0]
+
+
+def _ip_address(text: str) -> IpAddress:
+    """Without the zone of a link, and IPv4 as such."""
+    address = ipaddress.ip_address(text.partition("%")[0])
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address
 
 
 def secured(sock: socket.socket, context: ssl.SSLContext, host: str) -> ssl.SSLSocket:
@@ -52,6 +97,20 @@ def secured(sock: socket.socket, context: ssl.SSLContext, host: str) -> ssl.SSLS
     connection is the caller's to close."""
     sock.getpeername()  # wrap_socket forgets to close one whose other side has just gone
     return context.wrap_socket(sock, server_hostname=host)
+
+
+def system_trust() -> ssl.SSLContext:
+    """The TLS context of this machine's authorities."""
+    return _system_trust(file_ages(authorities()))
+
+
+@functools.lru_cache(maxsize=1)
+def _system_trust(_trusted: tuple[object, ...]) -> ssl.SSLContext:
+    """One for each state of the authorities: to load them takes 25 ms, and a plan asks hundreds of
+    times."""
+    import ssl
+
+    return ssl.create_default_context()
 
 
 def authorities() -> tuple[str, ...]:
@@ -85,6 +144,21 @@ def time_left(deadline: float) -> float:
     if left <= 0:
         raise TimeoutError
     return left
+
+
+class BoundedResponse(http.client.HTTPResponse):
+    """An answer whose stated length is one that a file could have."""
+
+    def begin(self) -> None:
+        try:
+            super().begin()
+        except http.client.RemoteDisconnected:
+            raise
+        except http.client.BadStatusLine as error:
+            line = f"{str(error)[:_LONGEST_QUOTE]!r}"
+            raise http.client.BadStatusLine(f"what answers there speaks no HTTP: {line}") from None
+        if self.length is not None and self.length > _LARGEST_LENGTH:
+            raise http.client.HTTPException("its answer states a length that nothing has")
 
 
 class Duplex(Protocol):
@@ -131,7 +205,7 @@ class Deadlined:
             self._waits = True
 
     def makefile(self, _: str) -> io.BufferedReader:
-        return io.BufferedReader(_Reader(self), self._buffer)
+        return BoundedReader(_Reader(self), self._buffer)
 
     def close(self) -> None:
         """http.client closes before it reads the body; the socket's owner closes it afterwards."""
@@ -146,6 +220,13 @@ class BoundedStream(io.RawIOBase):
 
     def readall(self) -> bytes:
         raise http.client.HTTPException("its answer has a part of a negative size")
+
+
+class BoundedReader(io.BufferedReader):
+    """A buffer over it. http.client looks ahead by the size of a chunk, whatever it states."""
+
+    def peek(self, size: int = 0, /) -> bytes:
+        return super().peek(min(size, io.DEFAULT_BUFFER_SIZE))
 
 
 class _Reader(BoundedStream):

@@ -1,4 +1,4 @@
-"""Whom a request was meant for, and by which page it was made."""
+"""The host of a URL or of a request, and the page that made a request."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 
+def is_loopback(host: str) -> bool:
+    """True if a host as written in a URL is this machine. Names are not resolved."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def names_loopback(host: str) -> bool:
     """Whether a Host header names this machine to itself. A page in a browser may point a name of
     its own at our address: such a name is not ours."""
     name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
     name = name.removeprefix("[").removesuffix("]")
-    if name.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
+    return is_loopback(name.lower())
 
 
 def is_from_elsewhere(headers: Mapping[str, str]) -> bool:

@@ -7,8 +7,11 @@ import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from reconciler.api.errors import error_text
+from reconciler.http.connect import ProxyNotSupported
+from reconciler.http.proxies import library_environment, replace_variables
 from reconciler.models.child import answering, failure_kind
 from reconciler.models.url import check_url, origin_of
 from reconciler.tokenfile import token_lines
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from huggingface_hub.errors import HfHubHTTPError
 
 _TIMEOUT_S = 20.0
+_ENVIRONMENT = dict(os.environ)  # before it is replaced
 _TOLD = ("x-error-code",)
 _NUMBER = re.compile(r"^\[Errno -?[0-9]+\] ")
 
@@ -43,6 +47,10 @@ def _answer(question: dict[str, Any]) -> dict[str, Any]:
             "message": f"--hf-token-file {question['tokenFile']}: cannot be read:"
             f" {error_text(error, question['tokenFile'])}",
         }
+    try:
+        _connect_by_our_proxy(endpoint)
+    except ProxyNotSupported as error:
+        return {"error": "setup", "message": f"{origin_of(endpoint)} cannot be asked: {error}"}
     api = HfApi(endpoint=endpoint, token=token or False)
     _stay_at(endpoint)
     try:
@@ -67,6 +75,14 @@ def _token(question: dict[str, Any], endpoint: str) -> str | None:
     if question["tokenFile"]:
         return next(iter(token_lines(Path(question["tokenFile"]).expanduser())), None)
     return get_token()
+
+
+def _connect_by_our_proxy(endpoint: str) -> None:
+    """Decide as all downloads do. The library reads the variables when it makes its client."""
+    from huggingface_hub import close_session
+
+    replace_variables(library_environment(urlsplit(endpoint), _ENVIRONMENT))
+    close_session()
 
 
 def _stay_at(endpoint: str) -> None:

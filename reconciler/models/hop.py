@@ -1,31 +1,36 @@
-"""One GET with redirects. Each hop is checked: host, scheme, and the address of the peer.
+"""One GET with redirects. Each hop is checked: host, scheme, and the address, before it is reached.
 
 A login is sent only to the origin it is for, and so never follows a redirect. No cookies.
 """
 
 from __future__ import annotations
 
-import functools
 import http.client
-import io
-import ipaddress
 import socket
 import ssl
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from reconciler import __version__
 from reconciler.api.errors import DownloadFailed, HostUnreachable, ModelError, error_text
-from reconciler.http.connect import PORTS, authorities, connect, file_ages, secured
+from reconciler.http.connect import (
+    PORTS,
+    BoundedReader,
+    BoundedResponse,
+    IpAddress,
+    connect,
+    secured,
+    system_trust,
+)
+from reconciler.http.proxies import proxy_for
 from reconciler.models.pace import PacedStream
 from reconciler.models.scheme import FetchContext, FileAccess
 from reconciler.models.url import (
     how_to_allow,
-    is_loopback,
     mirrored,
     next_hop,
     origin_of,
@@ -125,7 +130,9 @@ def _request(
 ) -> Iterator[http.client.HTTPResponse]:
     parts = urlsplit(url)
     port = PORTS[parts.scheme]
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port or port)
+    connection = http.client.HTTPConnection(  # noqa: TID251 - it gets its connection below
+        parts.hostname or "", parts.port or port
+    )
     connection.default_port = port  # which no Host header names: some hosts sign it
     connection.sock = _connected(parts, stated, context)
     try:
@@ -141,17 +148,15 @@ def _request(
 
 
 def _connected(parts: SplitResult, stated: frozenset[str], context: FetchContext) -> socket.socket:
-    """Connect to the host of the URL, once its address is known to be one that may be asked."""
-    proxy = proxy_for(parts)
+    """Connect to the host of the URL, at an address that may be asked. A proxy is the user's own,
+    and has its own rules."""
     with _reached(_host(parts)):
-        sock = connect(parts, proxy, time.monotonic() + _TIMEOUT_S)
+        judge = partial(_refusal, parts, stated, context)
+        sock = connect(parts, proxy_for(parts), time.monotonic() + _TIMEOUT_S, judge)
     try:
         sock.settimeout(_TIMEOUT_S)
-        if proxy is None:  # a proxy is the user's own, and has its own rules
-            _check_peer(sock, parts, stated, context)
         if parts.scheme == "https":
-            trusted = _tls_context(file_ages(authorities()))
-            return secured(sock, trusted, parts.hostname or "")
+            return secured(sock, system_trust(), parts.hostname or "")
     except BaseException:
         sock.close()
         raise
@@ -159,48 +164,30 @@ def _connected(parts: SplitResult, stated: frozenset[str], context: FetchContext
 
 
 def _paced(clock: Callable[[], float]) -> type[http.client.HTTPResponse]:
-    class Response(http.client.HTTPResponse):
+    class Response(BoundedResponse):
         def begin(self) -> None:
             paced = PacedStream(self.fp.detach(), clock, first_by=clock() + _TIMEOUT_S)
-            self.fp = io.BufferedReader(paced)
+            self.fp = BoundedReader(paced)
             super().begin()  # accepts any number of `100 Continue`
             paced.first_by = None
 
     return Response
 
 
-@functools.lru_cache(maxsize=1)
-def _tls_context(_trusted: tuple[object, ...]) -> ssl.SSLContext:
-    """The context of one set of authorities: to load them takes 25 ms, and a plan asks hundreds of
-    times."""
-    return ssl.create_default_context()
-
-
-def proxy_for(parts: SplitResult) -> SplitResult | None:
-    """The user's proxy (https_proxy and no_proxy, or the system's settings)."""
-    host = parts.hostname or ""
-    if parts.scheme == "http" or is_loopback(host) or urllib.request.proxy_bypass(host):
-        return None
-    proxy = urllib.request.getproxies().get("https")
-    return urlsplit(proxy if "//" in proxy else f"http://{proxy}") if proxy else None
-
-
-def _check_peer(
-    peer: socket.socket, parts: SplitResult, stated: frozenset[str], context: FetchContext
-) -> None:
-    """Check the address of the actual peer: what a name resolves to can change in between."""
-    text = str(peer.getpeername()[0]).partition("%")[0]
-    address = ipaddress.ip_address(text)
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
-        address = address.ipv4_mapped
+def _refusal(
+    parts: SplitResult, stated: frozenset[str], context: FetchContext, address: IpAddress
+) -> ModelError | None:
+    """The reason not to connect to an address of the URL's host. It is the same whether anything
+    listens there."""
     host = parts.hostname or ""
     if parts.scheme == "http" and not address.is_loopback:
-        raise ModelError(f"{host} is at {address}, not on this machine: use https")
+        return ModelError(f"{host} is at {address}, not on this machine: use https")
     if not address.is_global and host not in stated:
-        raise ModelError(
+        return ModelError(
             f"it leads to {host} at the private address {address}: not followed;"
             f" {how_to_allow(host, context)}"
         )
+    return None
 
 
 @contextmanager

@@ -14,9 +14,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from reconciler.api.errors import DownloadFailed, ModelError, UsageError
+from reconciler.http.host import is_loopback
 from reconciler.models.scheme import FileAccess, FileListing, ListRequest, RemoteFile, Scheme
 from reconciler.models.tree import printable
-from reconciler.models.url import check_url, is_loopback
+from reconciler.models.url import check_url
 
 _NAME = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
 _SOURCE = re.compile(

@@ -21,7 +21,7 @@ from reconciler.models.tree import printable
 from reconciler.models.url import check_url, is_of, origin_of
 
 if TYPE_CHECKING:
-    import requests
+    import requests  # noqa: TID251 - types of oras
 
 _TAKEN_IN_S = 300.0  # a registry may read what it got once more before it answers
 _CONNECTED_IN_S = 20.0

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from reconciler.api.plain_json import parse_json
+from reconciler.http.proxies import proxy_for
 from reconciler.models.child import answering, failure_kind
 from reconciler.models.scheme import FetchContext
 from reconciler.models.url import check_url, how_to_allow, is_of, origin_of
@@ -18,7 +19,7 @@ from reconciler.models.url import check_url, how_to_allow, is_of, origin_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    import requests
+    import requests  # noqa: TID251 - types of oras
     from oras.provider import Registry
 
 _TIMEOUT_S = 20.0
@@ -164,7 +165,7 @@ def _is_basic(registry: Registry) -> bool:
 
 def _guard(registry: Registry, refused: Callable[[str, str, bool], str | None]) -> None:
     """Restrict the session to what is not forbidden, and to requests that end."""
-    from requests.adapters import HTTPAdapter
+    from requests.adapters import HTTPAdapter  # noqa: TID251 - of oras
 
     class CheckedAdapter(HTTPAdapter):
         def send(self, request: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
@@ -172,6 +173,8 @@ def _guard(registry: Registry, refused: Callable[[str, str, bool], str | None]) 
             if reason := refused(str(request.url), host, "Authorization" in request.headers):
                 raise PermissionError(f"it leads to {host}: {reason}")
             kwargs["timeout"] = kwargs.get("timeout") or _TIMEOUT_S
+            proxy = proxy_for(urlsplit(request.url))  # the library has rules of its own
+            kwargs["proxies"] = {} if proxy is None else {"https": proxy.geturl()}
             return super().send(request, *args, **kwargs)
 
     for prefix in ("http://", "https://"):

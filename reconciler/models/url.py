@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Mapping, Sequence
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
 from reconciler.api.errors import DownloadFailed, ModelError
+from reconciler.http.host import is_loopback
 from reconciler.models.scheme import FetchContext
 
 _PORTS = {"http": 80, "https": 443}
+_LONGEST_HOST = 253  # characters, by DNS
 
 
 def check_url(source: str) -> str | None:
@@ -28,17 +29,11 @@ def check_url(source: str) -> str | None:
         return "not an https URL"
     if not host or port == 0:
         return "the URL has no host"
+    if len(host) > _LONGEST_HOST:
+        return f"no host has a name of {len(host):,} characters"
     if url.scheme == "http" and not is_loopback(host):
         return "plain http can be changed in transit: use https"
     return None
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host as written in a URL is this machine. Names are not resolved."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def mirrored(url: str, mirrors: Mapping[str, str]) -> str:

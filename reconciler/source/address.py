@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
 from reconciler.api.errors import SourceError, error_text
+from reconciler.http.host import is_loopback
 from reconciler.tokenfile import token_lines
 
 _ALLOWED = "a path, file://, https://, ssh:// or git@host:path"
@@ -134,7 +135,7 @@ def _url_address(location: str) -> Address:
         )
     if scheme == "ssh":
         return _ssh_address(location, host, parts.username, parts.path)
-    if scheme == "http" and not _is_loopback(host):
+    if scheme == "http" and not is_loopback(host):
         raise SourceError(
             f"{redact_url(location)}: http can be changed in transit, and its content would be"
             " run; use https or ssh (http is allowed for this machine only)"
@@ -161,13 +162,6 @@ def _ssh_address(location: str, host: str, user: str | None, path: str) -> Addre
 
 def _refused(location: str, scheme: str) -> SourceError:
     return SourceError(f"{redact_url(location)}: {scheme} is not allowed; use {_ALLOWED}")
-
-
-def _is_loopback(host: str) -> bool:
-    # imports the schemes, which few commands need here
-    from reconciler.models.url import is_loopback
-
-    return is_loopback(host)
 
 
 def _existing(path: Path, option: str) -> Path:

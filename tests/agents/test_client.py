@@ -428,7 +428,7 @@ def test_a_token_never_crosses_the_network_in_the_clear(
     file = tmp_path / "token"
     file.write_text("secret\n192.0.2.1:9090\n")
     called: list[object] = []
-    monkeypatch.setattr(socket, "create_connection", lambda *call: called.append(call))
+    monkeypatch.setattr(socket.socket, "connect", lambda *call: called.append(call))
     url = "http://192.0.2.1:9090"  # nobody's address (RFC 5737)
 
     state = look(nodes(tmp_path, AgentCredentials(token_file=file), mac={"url": url}))

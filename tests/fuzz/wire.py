@@ -7,9 +7,8 @@ import json
 from collections.abc import Callable, Iterable
 from io import BytesIO
 from pathlib import Path
-from typing import Any, cast
 
-from agent.bench.client import _lines, _timed
+from agent.bench.client import _LONGEST_LINE, _timed
 from agent.process.health import recogniser
 from reconciler.agents.scrape import figures
 from reconciler.api.errors import ModelError
@@ -205,7 +204,8 @@ def engine_events(_: Path) -> Read:
 
     def read(body: bytes) -> None:
         with contextlib.suppress(ValueError):
-            _timed(events(_lines(cast("Any", BytesIO(body)), float("inf"))), 0.0)
+            stream = BytesIO(body)
+            _timed(events(iter(lambda: stream.readline(_LONGEST_LINE), b"")), 0.0)
 
     return read
 

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from reconciler.agents.connection import Trust, exchange
 from reconciler.http.connect import BoundedStream
+from reconciler.http.exchange import HttpPolicy, HttpRequest, exchange
 from reconciler.models.pace import PacedStream
 
 MIB = 1 << 20
@@ -38,7 +38,7 @@ def test_a_chunk_of_a_negative_size_is_not_all_that_there_is() -> None:
         thread.start()
         url = urlsplit(f"http://127.0.0.1:{server.getsockname()[1]}/metrics")
         with pytest.raises(http.client.HTTPException, match="negative size"):
-            exchange("GET", url, {}, Trust(), deadline=time.monotonic() + 60, most_bytes=MIB)
+            exchange(HttpRequest("GET", url, {}), HttpPolicy(MIB), deadline=time.monotonic() + 60)
         thread.join()
 
     assert sent < FLOOD

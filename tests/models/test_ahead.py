@@ -438,11 +438,11 @@ def test_a_host_that_cannot_be_reached_is_not_tried_for_each_of_its_models(
     requests = [ListRequest(f"{base}{number}.gguf") for number in range(100)]
     known = fetch_header(requests[-1], cache)
 
-    def refuse(address: object, *_: object) -> socket.socket:
+    def refuse(_: socket.socket, address: object) -> None:
         tried.append(address)
         raise ConnectionRefusedError(111, "Connection refused")
 
-    monkeypatch.setattr(socket, "create_connection", refuse)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
     asked = {entry_name(request): request for request in requests}
     reader = HeaderReader(cache)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from agent.bench.client import _LONGEST_LINE
-from agent.process.health import _LARGEST_ANSWER
+from agent.process.health import _POLICY as ENGINE
 from agent.server.guard import MOST_BODY_BYTES as MOST_AGENT_BODY_BYTES
-from reconciler.agents.client import _MOST_BYTES as MOST_AGENT_BYTES
+from reconciler.agents.client import MOST_BYTES as MOST_AGENT_BYTES
 from reconciler.gguf.limits import MAX_KEYS, MAX_STRINGS, MAX_TENSORS
 from reconciler.gguf.window import MAX_HEADER_BYTES
 from reconciler.http.server import MOST_HEADER_BYTES
@@ -71,7 +71,7 @@ _ROWS = {
         f"{MAX_FILES:,} files",
     ),
     "an agent's answer": (_mib(MOST_AGENT_BYTES),),
-    "an engine's": (_mib(_LARGEST_ANSWER), f"a line {_mib(_LONGEST_LINE)}"),
+    "an engine's": (_mib(ENGINE.most_bytes), f"a line {_mib(_LONGEST_LINE)}"),
     "files of state": (_mib(MOST_STATE_BYTES),),
     "answers of an API server": (
         _mib(MOST_SERVER_BYTES),

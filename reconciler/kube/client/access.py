@@ -17,9 +17,11 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from reconciler.api.plain_json import parse_json
+from reconciler.http.connect import ProxyNotSupported
+from reconciler.http.proxies import proxy_for
 from reconciler.interpreter import python_module
 from reconciler.kube.client.credentials import ClusterCredentials, Grant
 from reconciler.kube.client.errors import AccessError
@@ -203,7 +205,9 @@ def _library() -> tuple[Any, Any]:
     import kubernetes.client
     import kubernetes.config
 
-    return kubernetes.client.Configuration(), kubernetes.config
+    configuration = kubernetes.client.Configuration()
+    configuration.proxy = None  # of the environment, which is read by rules of ours
+    return configuration, kubernetes.config
 
 
 def _grant(
@@ -213,10 +217,10 @@ def _grant(
     expires_at: float | None = None,
     token_file: str | None = None,
 ) -> Grant:
-    import urllib.request as requests
-
-    host = urlsplit(configuration.host).hostname or ""
-    bypassed = requests.proxy_bypass(host)  # by NO_PROXY
+    try:
+        proxy = configuration.proxy or proxy_for(urlsplit(configuration.host))
+    except ProxyNotSupported as error:
+        raise AccessError(str(error)) from None
     token = configuration.api_key.get("BearerToken")
     return Grant(
         server=configuration.host,
@@ -227,7 +231,7 @@ def _grant(
         key=_text(configuration.key_file),
         insecure=not configuration.verify_ssl,
         tls_server_name=configuration.tls_server_name or None,
-        proxy=None if bypassed else configuration.proxy or None,
+        proxy=proxy.geturl() if isinstance(proxy, SplitResult) else proxy,
         token_file=token_file,
         expires_at=expires_at,
     )

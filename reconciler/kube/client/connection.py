@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import ipaddress
 import select
 import socket
 import ssl
@@ -20,6 +19,7 @@ from reconciler.http.connect import (
     connect,
     time_left,
 )
+from reconciler.http.host import is_loopback
 from reconciler.kube.client.credentials import Grant
 from reconciler.kube.client.errors import AccessError
 from reconciler.kube.client.tls import TlsSocket
@@ -49,7 +49,9 @@ class Connection:
         self._sock, self._tls = sock, tls
         self._deadlined = Deadlined(tls or sock, deadline, _BUFFER)
         self._prefix = parts.path.rstrip("/")
-        self._http = http.client.HTTPConnection(parts.hostname, parts.port or PORTS[parts.scheme])
+        self._http = http.client.HTTPConnection(  # noqa: TID251 - many exchanges, with deadlines
+            parts.hostname, parts.port or PORTS[parts.scheme]
+        )
         self._http.sock = self._deadlined  # the only parts of a socket that it uses
 
     @classmethod
@@ -123,7 +125,7 @@ def context_of(grant: Grant) -> ssl.SSLContext | None:
     if parts.scheme not in PORTS or not parts.hostname:
         raise AccessError(f"{grant.server!r} is not an http(s) URL of an API server")
     if parts.scheme == "http":
-        if (grant.authorization or grant.token_file) and not _is_loopback(parts.hostname):
+        if (grant.authorization or grant.token_file) and not is_loopback(parts.hostname):
             raise AccessError(f"{parts.hostname} is reached by plain http, where all could read the"
                               " token: give an https URL")  # fmt: skip
         return None
@@ -176,10 +178,3 @@ def _keep_alive(sock: socket.socket) -> None:
         option = getattr(socket, name, None)
         if option is not None:
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

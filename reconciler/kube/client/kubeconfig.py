@@ -13,6 +13,7 @@ from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
 
+from reconciler.http import proxies
 from reconciler.kube.client.credentials import Grant
 from reconciler.kube.client.errors import AccessError
 
@@ -30,7 +31,7 @@ def written_grant(path: Path, context: str | None, name: str) -> Grant | None:
     from reconciler.source.documents import read_foreign
 
     try:
-        if _has_proxies() or path.stat().st_size > _MAX_BYTES:
+        if proxies.are_stated() or path.stat().st_size > _MAX_BYTES:
             return None
         (config,) = read_foreign(path.read_bytes())
         return _grant(config, path, context, name)
@@ -43,7 +44,7 @@ def pod_grant(folder: Path = _POD_FILES) -> Grant | None:
     host, port = (os.environ.get(f"KUBERNETES_SERVICE_{word}") for word in ("HOST", "PORT"))
     token = folder / "token"
     try:
-        if not (host and port and token.read_text()) or _has_proxies():
+        if not (host and port and token.read_text()) or proxies.are_stated():
             return None
         ca = (folder / "ca.crt").read_text()
     except (OSError, ValueError):
@@ -120,10 +121,3 @@ def _pem(row: Row, key: str, beside: Path) -> str | None:
     if file := row.get(key):
         return Path(os.path.normpath(beside.absolute().parent / file)).read_text()
     return None
-
-
-def _has_proxies() -> bool:
-    """Whether the environment or macOS states a proxy."""
-    import urllib.request
-
-    return bool(urllib.request.getproxies())
