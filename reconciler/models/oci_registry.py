@@ -36,6 +36,7 @@ class _NoManifest(Exception):
 
 def main() -> None:
     logging.disable(logging.CRITICAL)  # oras logs the errors that we report
+    socket.getaddrinfo = _ADDRESSES.getaddrinfo
     answering(_answer)
 
 
@@ -191,10 +192,34 @@ def _forbidden(url: str, host: str, own: str, context: FetchContext) -> str | No
         return None
     if allowed is not None and not named:
         return "it is not in the Fleet's allowedHosts: add it there"
-    for *_, address in socket.getaddrinfo(host, None):
-        if not ipaddress.ip_address(str(address[0]).partition("%")[0]).is_global:
-            return f"a private address: not followed; {how_to_allow(host, context)}"
+    addresses = _ADDRESSES.resolve(host)
+    if not all(ipaddress.ip_address(a.partition("%")[0]).is_global for a in addresses):
+        return f"a private address: not followed; {how_to_allow(host, context)}"
     return None
+
+
+class _Addresses:
+    """The addresses of hosts that were judged. The libraries resolve a name again to connect to it:
+    within this process they get the same addresses, and not what the name has meanwhile."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[str, ...]] = {}
+        self._resolve = socket.getaddrinfo
+
+    def resolve(self, host: str) -> tuple[str, ...]:
+        """Raises OSError."""
+        if host not in self._found:
+            rows = self._resolve(host, None, type=socket.SOCK_STREAM)
+            self._found[host] = tuple(str(address[0]) for *_, address in rows)
+        return self._found[host]
+
+    def getaddrinfo(self, host: Any, *args: Any, **options: Any) -> list[Any]:  # noqa: ANN401 - as socket's
+        """`socket.getaddrinfo`, for hosts that were judged without another lookup."""
+        addresses = self._found.get(host, (host,))
+        return [row for each in addresses for row in self._resolve(each, *args, **options)]
+
+
+_ADDRESSES = _Addresses()
 
 
 def _fail(message: str) -> None:

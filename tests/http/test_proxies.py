@@ -151,6 +151,7 @@ CLIENTS = {
 }
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("client", CLIENTS)
 def test_every_client_reads_the_variables_alike(
     client: str, proxy: LoggingProxy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -178,6 +179,7 @@ def test_every_client_reads_the_variables_alike(
         assert message in str(raised.value)
 
 
+@pytest.mark.e2e
 def test_a_child_that_serves_several_requests_decides_for_each(
     proxy: LoggingProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

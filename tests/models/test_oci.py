@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import socket
 from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from agent.models.store import DownloadPhase, ModelStore
 from reconciler.api.errors import DownloadFailed, HostUnreachable, ModelError, UsageError
 from reconciler.fleet.model_file import ModelFile
 from reconciler.models.oci_push import PushedFile, push
+from reconciler.models.oci_registry import _Addresses
 from reconciler.models.partial import Partial
 from reconciler.models.scheme import FetchContext, FetchRequest, FileListing, ListRequest
 from reconciler.models.sources import fetch, list_files
@@ -308,3 +311,22 @@ def test_a_registry_that_is_away_is_said(registry: Registry, tmp_path: Path) -> 
 def test_only_a_tag_can_be_pushed_to(target: str, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         push(target, [], lambda _: None)
+
+
+def test_libraries_connect_to_the_address_of_a_name_that_was_judged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = iter(["192.0.2.1", "127.0.0.1"])  # a name that changes from one lookup to the next
+    real = socket.getaddrinfo
+
+    def changing(host: str, *args: Any, **options: Any) -> list[Any]:
+        return real(next(answers) if host == "rebinding.test" else host, *args, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", changing)
+    addresses = _Addresses()
+    monkeypatch.setattr(socket, "getaddrinfo", addresses.getaddrinfo)
+
+    assert addresses.resolve("rebinding.test") == ("192.0.2.1",)
+    for host, address in (("rebinding.test", "192.0.2.1"), ("127.0.0.1", "127.0.0.1")):
+        (row,) = socket.getaddrinfo(host, 443, socket.AF_INET, socket.SOCK_STREAM)
+        assert row[4] == (address, 443)
