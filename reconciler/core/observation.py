@@ -94,6 +94,11 @@ class Instance:
         return self.reason == SCALED_TO_ZERO
 
     @property
+    def has_process(self) -> bool:
+        """False if an agent reports no process for it. The processes of pods have no pid here."""
+        return self.pid is not None or not self.target.startswith("node/")
+
+    @property
     def was_started(self) -> bool:
         """Whether it ever was; what still waits for its first model has no port yet."""
         return self.port is not None

@@ -23,6 +23,7 @@ from reconciler.runtimes import RUNTIMES, resolve
 from reconciler.runtimes.runtime import Runtime
 
 _TAKE_PROJECTORS = " or ".join(row.name for row in RUNTIMES.values() if row.takes_projector)
+_ENDINGS = (".gguf", ".safetensors")  # a source without one leaves its format to be guessed
 
 
 def misfit(service: InferenceService, node: FleetNode, fleet: Fleet) -> tuple[str, str, str] | None:
@@ -69,9 +70,7 @@ def misfit(service: InferenceService, node: FleetNode, fleet: Fleet) -> tuple[st
             )
             return "NodeCapability", at, message
         if model.format not in runtime.formats:
-            takes = " or ".join(sorted(runtime.formats))
-            message = f"{runtime.name} loads {takes}; Model {model_name} is {model.format}"
-            return "FormatMismatch", at, message
+            return "FormatMismatch", at, _other_format(runtime, model)
         if model.projector is not None and not runtime.takes_projector:
             message = (
                 f"{runtime.name} takes no projector, and Model {model_name} has spec.mmproj:"
@@ -128,6 +127,19 @@ def _of_pods(model: Model) -> str | None:
     """The first source that only pods can read."""
     sources = (part.spec.source for part, _, _ in model.parts)
     return next((source for source in sources if on_claim(source) or in_image(source)), None)
+
+
+def _other_format(runtime: Runtime, model: Model) -> str:
+    first = min(runtime.formats)
+    takes = " or ".join(sorted(runtime.formats))
+    spec, name = model.spec, model.metadata.name
+    problem = f"{runtime.name} loads {takes}; Model {name} is {model.format}"
+    if spec.format is not None or spec.source.lower().endswith(_ENDINGS):
+        return f"{problem}; name a runtime that loads {model.format}, or a Model that is {takes}"
+    return (
+        f"{problem}, by the name of its source; if its files are {first}, write `format: {first}`"
+        " in the Model"
+    )
 
 
 def _not_exposable(node: FleetNode, runtime: Runtime) -> str | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from datetime import datetime, tzinfo
 from typing import Any
 
+from reconciler.report.plan_parts import totals
 from reconciler.report.terminal import printable
 
 
@@ -29,7 +31,9 @@ def _outcome(data: Mapping[str, Any]) -> str:
 
 
 def _plan(data: Mapping[str, Any]) -> str:
-    return f"{data.get('summary', '')}  {str(data.get('revision') or '')[:12]}"
+    counted = data.get("summary")
+    what = totals(counted) if isinstance(counted, dict) else _text(counted)
+    return f"{what}  {str(data.get('revision') or '')[:12]}"
 
 
 def _state(data: Mapping[str, Any]) -> str:
@@ -40,7 +44,12 @@ def _state(data: Mapping[str, Any]) -> str:
 
 
 def _fields(data: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in data.items() if key != "at")
+    return ", ".join(f"{key} {_text(value)}" for key, value in data.items() if key != "at")
+
+
+def _text(value: object) -> str:
+    """A value of an event of any version of the agent."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 _TEXTS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {

@@ -58,7 +58,10 @@ def node_state(
         disk=None if state.disk is None else _disk(state.disk),
         pressure=pressure,
         instances=tuple(
+            # A sample is older than an observation: the process may have ended since.
             instance_state(i, speeds.get(i.ref), requests.get(i.ref))
+            if i.has_process
+            else instance_state(i, None, None)
             for i in sorted(instances, key=lambda i: i.ref)
         ),
         blocked=tuple(blocked),

@@ -95,14 +95,18 @@ class Status:
         return (seen.runtimes if seen else None) or (answer.runtimes if answer else None) or ()
 
     def tokens_per_second(self, instance: Instance) -> float | None:
-        """What it writes now, as the mean of the last minute; None: nothing says it."""
+        """The tokens that it writes now, as the mean of the last minute; None: unknown."""
+        if not instance.has_process:  # its last minute is over
+            return None
         if (speed := self.speeds.get(instance.target, {}).get(instance.ref)) is not None:
             return speed
         reported = self._reported(instance)
         return reported.tokens_per_second if reported else None
 
     def requests_in_flight(self, instance: Instance) -> int | None:
-        """What its engine answers now; None: nothing says it."""
+        """The number of requests that its engine is answering; None: unknown."""
+        if not instance.has_process:
+            return None
         reported = self._reported(instance)
         return reported.requests_in_flight if reported else None
 

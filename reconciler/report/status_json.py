@@ -17,7 +17,7 @@ from reconciler.report.status import (
     pool_uses,
     speaks,
 )
-from reconciler.runtimes.runtime import CHAT
+from reconciler.runtimes.apis import first_path
 
 
 def status_json(status: Status, *, all_services: bool = True) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def service_json(status: Status, ref: ObjectRef) -> dict[str, Any]:
             for d in missing
             if d.node is not None and instances
         ],
-        "endpoint": next((_chat_url(i) for i in instances if i.endpoint), None),
+        "endpoint": next((_first_url(i) for i in instances if i.endpoint), None),
         "advertisedModels": sorted({name for i in instances if i.ready for name in advertised(i)}),
     }
 
@@ -158,5 +158,5 @@ def _memory_json(instance: Instance) -> list[dict[str, Any]]:
     ]
 
 
-def _chat_url(instance: Instance) -> str:
-    return f"{instance.endpoint}{CHAT.path}"
+def _first_url(instance: Instance) -> str:
+    return f"{instance.endpoint}{first_path(speaks(instance))}"

@@ -293,6 +293,20 @@ def test_a_refused_object_is_said_with_the_servers_words() -> None:
 
 
 @pytest.mark.parametrize(
+    ("spec", "path"),
+    [
+        ({}, "chat/completions"),
+        ({"chat": False}, "completions"),
+        ({"runtimeOptions": {"embeddings": True}}, "embeddings"),
+    ],
+)
+def test_an_endpoint_ends_in_what_clients_may_ask(spec: dict[str, Any], path: str) -> None:
+    status = said(view(desired(fleet(chat=spec)), deployment(), network_service()))
+
+    assert status["endpoint"] == f"http://chat.default.svc:8080/v1/{path}"
+
+
+@pytest.mark.parametrize(
     ("on", "is_said"),
     [(CHAT, False), (ON_MAC, True)],
     ids=["pods whose Deployment was refused", "a node with an agent"],

@@ -183,6 +183,24 @@ def test_the_only_node_that_could_take_it_gives_the_rule_by_which_it_cannot(
     assert rules(assignment) == {"chat": rule}
 
 
+@pytest.mark.parametrize(
+    ("of", "said"),
+    [
+        ({"source": "file:///models/dir/"}, "write `format: gguf` in the Model"),
+        ({"source": "file:///models/x.safetensors"}, "name a runtime that loads safetensors"),
+        ({"source": "file:///models/dir/", "format": "mlx"}, "name a runtime that loads mlx"),
+    ],
+)
+def test_a_folder_whose_format_was_guessed_names_the_field_for_it(
+    of: dict[str, Any], said: str
+) -> None:
+    assignment = assign(fleet(node(), model(**of), service()), {})
+    put_right = assign(fleet(node(), model(**of | {"format": "gguf"}), service()), {})
+
+    assert said in assignment.holds[0].finding.message
+    assert rules(put_right) == {}
+
+
 def test_no_node_of_several_is_a_lack_of_capability_with_every_reason() -> None:
     nodes = node(drain=True), node("other", runtimes=[])
 

@@ -13,7 +13,7 @@ from reconciler.api.benchmark import BenchmarkKey, BenchmarkResult, Speeds
 from reconciler.api.benchmark_settings import settings_digest
 from reconciler.api.meta import ObjectRef
 from reconciler.api.nodestate import NodeState
-from reconciler.core.observation import RuntimeFound
+from reconciler.core.observation import Instance, RuntimeFound
 from reconciler.report.nodestate import node_state
 from reconciler.report.speeds import result_lines
 from reconciler.report.status import Status
@@ -23,7 +23,7 @@ from tests.api.test_benchmark import L4, NOW
 from tests.support.builders import NODE, instance, model_file, observed, workload
 
 RUNS = instance(
-    "chat", of=workload("chat", models=(model_file(sha256="a" * 64),)), models=("gemma",)
+    "chat", of=workload("chat", models=(model_file(sha256="a" * 64),)), models=("gemma",), pid=41
 )
 KEY = BenchmarkKey(
     model="a" * 64,
@@ -54,12 +54,13 @@ def status(
     version: str | None = "b11434",
     later_s: float = 0,
     speeds: Mapping[ObjectRef, float] = MappingProxyType({}),
+    runs: Instance = RUNS,
 ) -> Status:
     """What an agent says that measured these, as it is read back."""
     runtimes = (RuntimeFound("llama-server", "/bin/llama-server", version),)
-    seen = observed(RUNS, runtimes=runtimes, seen_at=NOW + later_s)
+    seen = observed(runs, runtimes=runtimes, seen_at=NOW + later_s)
     said = node_state(
-        seen.targets[NODE], [RUNS], agent_version="1", benchmarks=results, speeds=speeds
+        seen.targets[NODE], [runs], agent_version="1", benchmarks=results, speeds=speeds
     )
     heard = NodeState.model_validate_json(said.model_dump_json(by_alias=True, exclude_none=True))
     return Status(seen, states={NODE: heard})
@@ -110,6 +111,25 @@ def test_a_status_has_what_a_service_writes_now(
     text = status_text(at, StatusStyle(NOW))
     assert ("tokens/s" in text) == (line is not None)
     assert line is None or line in text
+
+
+def test_a_service_without_a_process_writes_nothing_whatever_the_last_minute_was() -> None:
+    ended = replace(RUNS, pid=None, ready=False, reason="CrashLoop")
+    speeds, requests = {RUNS.ref: 7.4}, {RUNS.ref: 2}
+    seen = observed(ended, seen_at=NOW)
+    older = node_state(
+        seen.targets[NODE], [RUNS], agent_version="1", speeds=speeds, requests=requests
+    )
+    newer = node_state(
+        seen.targets[NODE], [ended], agent_version="1", speeds=speeds, requests=requests
+    )
+
+    assert newer.instances[0].tokens_per_second is newer.instances[0].requests_in_flight is None
+    for heard in (older, newer):
+        (service,) = status_json(at := Status(seen, states={NODE: heard}))["services"]
+        (place,) = service["placements"]
+        assert place["tokensPerSecond"] is place["requestsInFlight"] is None
+        assert "tokens/s" not in status_text(at, StatusStyle(NOW))
 
 
 def test_a_status_has_what_pods_write_by_their_clusters_word() -> None:

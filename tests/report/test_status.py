@@ -321,24 +321,33 @@ def test_the_json_has_every_node_and_every_service() -> None:
 
 
 @pytest.mark.parametrize(
-    ("runtime", "inputs", "words"),
+    ("runtime", "inputs", "words", "path"),
     [
-        ("llama-server", {"lifecycle": {"chat": False}}, "for completions"),
-        ("llama-server", {"settings": {"runtimeOptions.embeddings": True}}, "for embeddings"),
-        ("llamacpp-router", {"settings": {"runtimeOptions.reranking": True}}, "for rerank"),
-        ("mlx-lm", {}, "for chat, completions"),
-        ("mlx-server", {"settings": ["of another version"]}, "for chat"),
-        ("custom", {"settings": {"runtimeOptions.speaks": "rerank"}}, "for rerank"),
-        ("custom", {"settings": {"runtimeOptions.speaks": ["rerank"]}}, None),
-        ("custom", {}, None),
-        ("of-tomorrow", {}, None),
+        ("llama-server", {"lifecycle": {"chat": False}}, "for completions", "completions"),
+        *(
+            (runtime, {"settings": {f"runtimeOptions.{option}": True}}, f"for {path}", path)
+            for runtime, option, path in (
+                ("llama-server", "embeddings", "embeddings"),
+                ("llamacpp-router", "reranking", "rerank"),
+            )
+        ),
+        ("mlx-lm", {}, "for chat, completions", "chat/completions"),
+        ("mlx-server", {"settings": ["of another version"]}, "for chat", "chat/completions"),
+        ("custom", {"settings": {"runtimeOptions.speaks": "rerank"}}, "for rerank", "rerank"),
+        ("custom", {"settings": {"runtimeOptions.speaks": ["rerank"]}}, None, "chat/completions"),
+        ("custom", {}, None, "chat/completions"),
+        ("of-tomorrow", {}, None, "chat/completions"),
     ],
 )
 def test_a_status_says_what_an_address_is_for(
-    runtime: str, inputs: dict[str, Any], words: str | None
+    runtime: str, inputs: dict[str, Any], words: str | None, path: str
 ) -> None:
     runs = instance(endpoint="http://127.0.0.1:20014", runtime=runtime, inputs=inputs)
-    lines = status_text(Status(observed(runs)), StatusStyle(NOW)).splitlines()
+    status = Status(observed(runs))
+    lines = status_text(status, StatusStyle(NOW)).splitlines()
+
+    (service,) = status_json(status)["services"]
+    assert service["endpoint"] == f"http://127.0.0.1:20014/v1/{path}"
 
     said = [line.strip() for line in lines if "base_url" in line]
     assert said == ([f"base_url http://127.0.0.1:20014/v1 {words}"] if words else [])

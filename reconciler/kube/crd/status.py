@@ -83,7 +83,9 @@ _PLACEMENT = _object(
         "readyReplicas": _is("Pods that answer.", _COUNT),
         "reason": _is(_REASON, _TEXT),
         "message": _is(_MESSAGE, _TEXT),
-        "endpoint": _is("A URL that ends in the chat path.", _TEXT),
+        "endpoint": _is(
+            "A URL that ends in the path of its first API, such as that of chat.", _TEXT
+        ),
     },
     "node",
 )
@@ -125,7 +127,9 @@ _INSTANCE = _object(
         "reason": _is(_REASON, _TEXT),
         "message": _is(_MESSAGE, _TEXT, maxLength=32768),
         "port": _is("TCP port that it listens on.", {"type": "integer"}, minimum=1, maximum=65535),
-        "endpoint": _is("A URL that ends in the chat path.", _TEXT),
+        "endpoint": _is(
+            "A URL that ends in the path of its first API, such as that of chat.", _TEXT
+        ),
         "runtime": _is("What serves it.", _TEXT),
         "pid": _is("The process on its machine.", _COUNT),
         "memory": _is("Bytes, measured.", _COUNT),
@@ -151,7 +155,9 @@ _INSTANCE = _object(
 _SERVICE = _object(
     _COMMON
     | {
-        "endpoint": _is("A URL that ends in the chat path.", _TEXT),
+        "endpoint": _is(
+            "A URL that ends in the path of its first API, such as that of chat.", _TEXT
+        ),
         "advertisedModels": _is("Names that clients may ask for.", _listed(_TEXT, 512)),
         "placements": _is("Where it should run.", _by("node", _PLACEMENT, maxItems=1000)),
         "instances": _is("What runs of it.", _by("node", _INSTANCE, maxItems=1000)),

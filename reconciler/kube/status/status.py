@@ -38,8 +38,9 @@ from reconciler.kube.status.conditions import (
 )
 from reconciler.kube.status.placements import PlacementStatus, placed
 from reconciler.kube.status.view import ClusterView
+from reconciler.runtimes import RUNTIMES
+from reconciler.runtimes.apis import apis, first_path
 
-CHAT_PATH = "/v1/chat/completions"
 SERVICE_FIELDS = (
     "observedGeneration",
     "observedRevision",
@@ -142,16 +143,23 @@ def _desired(view: ClusterView, live: Manifest) -> dict[str, Any]:
 def _endpoint(view: ClusterView, ref: ObjectRef, places: tuple[PlacementStatus, ...]) -> str | None:
     """Where clients ask: the Service where the cluster has one, else the node itself. A Service is
     made before the Deployment, which the server may refuse: then nothing answers behind it."""
+    path = next(map(_path, places), "")
     is_served = view.children(ref, "Deployment") or any(p.workload.cluster is None for p in places)
     for service in view.children(ref, "Service") if is_served else ():
         ports = (service.get("spec") or {}).get("ports") or ()
         if ports:
             metadata = service["metadata"]
             host = f"{metadata['name']}.{metadata['namespace']}.svc"
-            return f"http://{host}:{ports[0]['port']}{CHAT_PATH}"
+            return f"http://{host}:{ports[0]['port']}{path}"
     endpoints = (place.endpoint for place in places if place.endpoint)
     endpoint = next(endpoints, None)
-    return f"{endpoint.rstrip('/').removesuffix(CHAT_PATH)}{CHAT_PATH}" if endpoint else None
+    return f"{endpoint.rstrip('/').removesuffix(path)}{path}" if endpoint else None
+
+
+def _path(place: PlacementStatus) -> str:
+    workload = place.workload
+    runtime = RUNTIMES[workload.runtime]
+    return first_path(apis(runtime, workload.settings, workload.lifecycle))
 
 
 def _models(workloads: Iterable[Workload]) -> list[str]:
