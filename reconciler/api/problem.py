@@ -35,6 +35,7 @@ class Rule:
 
 _RULES = (
     Rule("FileUnreadable", Severity.ERROR, "The file cannot be read within the limits."),
+    Rule("TooLarge", Severity.ERROR, "An object or its namespace is over the limits of a fleet."),
     Rule("YamlSyntax", Severity.ERROR, "The file is not YAML 1.2, or repeats a key."),
     Rule("NothingToCheck", Severity.ERROR, "No fleet document was found."),
     Rule("HeaderLost", Severity.ERROR, "A file that held fleet documents holds none any more."),

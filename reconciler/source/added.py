@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import BinaryIO
 
 from reconciler.fleet.fleet import RepositoryFile
-from reconciler.source.checkout import Checkout, YamlFile
+from reconciler.source.checkout import Checkout, FleetFile, YamlFile
 
 
 class AddedFiles:
@@ -21,7 +21,7 @@ class AddedFiles:
         self.commit = base.commit
         self.history = base.history
 
-    def yaml_files(self, held_paths: Collection[str] = ()) -> Iterator[YamlFile]:
+    def yaml_files(self, held_paths: Collection[str] = ()) -> Iterator[FleetFile]:
         added = [
             YamlFile(path, data, hashlib.sha256(data).hexdigest())
             for path, data in self._files.items()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, runtime_checkable
 
 from reconciler.api.errors import SourceError
+from reconciler.api.meta import ObjectRef
 from reconciler.fleet.fleet import RepositoryFile
 
 if TYPE_CHECKING:
@@ -17,16 +18,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class YamlFile:
-    """A YAML file that may contain our documents. `identity` changes with its bytes.
-
-    `document` is its content as JSON where it was not written as text, such as an object of a
-    cluster. Then the text is only used to count lines.
-    """
+    """A YAML file that may contain our documents. `identity` changes with its bytes."""
 
     path: str
     data: bytes
     identity: str
-    document: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectFile:
+    """An object of a cluster, read as a file of one document. `identity` changes with its content,
+    `size_bytes` is the size of its JSON.
+
+    A file holds neither content nor text: `content` decodes the object, and `text` writes YAML with
+    one line per field, which is needed for the position of a problem only.
+    """
+
+    path: str
+    identity: str
+    ref: ObjectRef
+    size_bytes: int
+    content: Callable[[], dict[str, Any]]
+    text: Callable[[], str]
+
+    @property
+    def data(self) -> bytes:
+        return self.text().encode()
+
+
+FleetFile = YamlFile | ObjectFile
 
 
 class Checkout(Protocol):
@@ -45,7 +65,7 @@ class Checkout(Protocol):
     def history(self) -> FieldHistory | None:
         """Who gave each field its value; None where there are no commits."""
 
-    def yaml_files(self, held_paths: Collection[str] = ()) -> Iterable[YamlFile]:
+    def yaml_files(self, held_paths: Collection[str] = ()) -> Iterable[FleetFile]:
         """The files to parse, sorted by path; reconciler.source.tree decides which count.
 
         The paths in `held_paths` contained our documents in the last applied revision. They are

@@ -34,7 +34,7 @@ def read_documents(path: str, data: bytes) -> Reading:
         loaded = _load(text)
     except _UnreadableFile as refused:
         return Reading((), 0, (_problem(path, refused.rule, refused.place, "", refused.message),))
-    return select(path, text, loaded)
+    return select(path, lambda: text, loaded, has_tags="!" in text)
 
 
 def decode(data: bytes) -> str:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from reconciler.api.errors import SourceError
 from reconciler.api.meta import ObjectRef, Resource
-from reconciler.api.plain_json import parse_json
 from reconciler.api.problem import RULES, Finding, Problem
 from reconciler.fleet.fleet import Origin
 from reconciler.foreign.remark import Remark
 from reconciler.foreign_kinds import DERIVED, READ
 from reconciler.llmkube.translate import translated
 from reconciler.source import places
+from reconciler.source.checkout import FleetFile, ObjectFile, YamlFile
 from reconciler.source.documents import count_documents, decode, read_documents
 from reconciler.source.made import Derived, derived_of, made_of
 from reconciler.source.mark import GROUP_MARK, is_wide_and_ours
+from reconciler.source.namespace_limits import namespaces_over, too_large
 from reconciler.source.ours import Document, Reading, ref_of, select
 from reconciler.source.places import FieldPlaces, Place
 from reconciler.source.plain_place import plain_key, plain_places
@@ -27,7 +28,6 @@ from reconciler.source.tree import IGNORE_FILE
 from reconciler.source.validators import validator
 
 if TYPE_CHECKING:
-    from reconciler.source.checkout import YamlFile
     from reconciler.source.mistakes import Mistake
     from reconciler.source.rest import Rest
 
@@ -102,14 +102,16 @@ class File:
 FileCache = dict[tuple[str, str], File]  # by path and identity
 
 
-def read_all(yaml_files: list[YamlFile], known: FileCache) -> FileCache:
+def read_all(files: list[FleetFile], known: FileCache) -> FileCache:
     """Read every file, unless its bytes are known. Raises SourceError, before any is read, if there
-    are too many documents in all."""
-    _check_counts(yaml_files, known)
+    are too many documents in files of text. A namespace with too many objects is refused alone."""
+    _check_counts([file for file in files if isinstance(file, YamlFile)], known)
+    over = namespaces_over(file for file in files if isinstance(file, ObjectFile))
     cache: FileCache = {}
-    for file in yaml_files:
-        key = file.path, file.identity
-        cache[key] = known.get(key) or _read(file)
+    for file in files:
+        why = over.get(file.ref.namespace, "") if isinstance(file, ObjectFile) else ""
+        key = file.path, file.identity + why  # it is read once its namespace has fewer
+        cache[key] = known.get(key) or _read(file, why)
     return cache
 
 
@@ -137,8 +139,8 @@ def _check_counts(yaml_files: list[YamlFile], known: FileCache) -> None:
 class Located:
     """Positions of fields, by a second parse of the files that are asked about."""
 
-    def __init__(self, data: Mapping[str, bytes]) -> None:
-        self._data = data
+    def __init__(self, files: Mapping[str, FleetFile]) -> None:
+        self._files = files
         self._places: dict[str, tuple[FieldPlaces, ...]] = {}
         self._plain: dict[tuple[str, int], Mapping[str, Place]] = {}
 
@@ -165,7 +167,7 @@ class Located:
         return self._plain[key].get(field)
 
     def _text(self, path: str) -> str:
-        return decode(self._data.get(path, b""))
+        return decode(self._files[path].data) if path in self._files else ""
 
 
 def problem_at(
@@ -175,9 +177,28 @@ def problem_at(
     return Problem(path, place.line, place.column, field, RULES[rule].severity, rule, message, ref)
 
 
-def _read(file: YamlFile) -> File:
+def _read(file: FleetFile, why: str) -> File:
+    """`why`: an object that is not read."""
+    if isinstance(file, ObjectFile):
+        why = why or too_large(file)
+        return _unread(file, why) if why else _read_object(file)
+    return _read_text(file)
+
+
+def _unread(file: ObjectFile, why: str) -> File:
+    problem = problem_at(file.path, Place(1, 1), "TooLarge", "", why, file.ref)
+    refused = RefusedDocument(Origin(file.path, 1), file.ref, {}, (problem,), is_newer=False)
+    return File(file.path, (), (refused,), (), 1, 0)
+
+
+def _read_object(file: ObjectFile) -> File:
+    reading = select(file.path, file.text, [file.content()], has_tags=False)
+    return _judged(file.path, reading, file.text, (1,))
+
+
+def _read_text(file: YamlFile) -> File:
     path, data = file.path, file.data
-    reading = _reading(file)
+    reading = read_documents(path, data)
     is_meant = (
         reading.unfit
         or reading.documents
@@ -185,12 +206,16 @@ def _read(file: YamlFile) -> File:
     )
     if GROUP_MARK not in data and not is_meant and not is_wide_and_ours(data):
         return File(path, (), (), (), 0, 0, reading.kin)  # not ours, though it may have been
+    text = decode(data)
+    return _judged(path, reading, lambda: text, places.content_lines(text))
+
+
+def _judged(path: str, reading: Reading, text: Callable[[], str], lines: tuple[int, ...]) -> File:
+    """`lines`: where each document begins."""
     count = len(reading.documents) + len(reading.unfit) + len(reading.whole)
     if not reading.documents and not reading.unfit:
         others = 0 if path.lower().endswith(".json") and not count else reading.others
         return File(path, (), (), reading.whole, count, others, reading.kin)
-    text = decode(data)
-    lines = places.content_lines(text)
     items: list[Item] = []
     refused = list(_unfit(path, reading, lines))
     located: tuple[FieldPlaces, ...] = ()
@@ -201,7 +226,7 @@ def _read(file: YamlFile) -> File:
             derived = derived_of(document)
             items += _derived_items(derived, origin)
             if derived.mistakes:
-                located = located or places.locate(text)
+                located = located or places.locate(text())
                 refused.append(_refuse_derived(document, derived, origin, located[document.index]))
             continue
         if document.kind in READ:
@@ -214,18 +239,12 @@ def _read(file: YamlFile) -> File:
             written = document.content if remarks is not None else None
             items.append(Item(made.ref, made, origin, (*notes, *check_one(made)), written, names))
             continue
-        located = located or places.locate(text)
+        located = located or places.locate(text())
         refused.append(_refuse(document, made, origin, located[document.index]))
     whole, others = reading.whole, reading.others
     return File(
         path, tuple(items), tuple(refused), whole, count, others, reading.kin, tuple(theirs)
     )
-
-
-def _reading(file: YamlFile) -> Reading:
-    if file.document is None:
-        return read_documents(file.path, file.data)
-    return select(file.path, decode(file.data), [parse_json(file.document)])
 
 
 def _theirs(path: str, document: Document, line: int) -> LlmkubeDocument:

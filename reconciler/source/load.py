@@ -20,6 +20,7 @@ from reconciler.fleet.model_gpus import FilledServices, with_model_gpus
 from reconciler.foreign.rows import theirs_of
 from reconciler.source.alike import without_repeats
 from reconciler.source.chat_templates import ServicesWithTexts, with_templates
+from reconciler.source.checkout import YamlFile
 from reconciler.source.declared import DeclaredObjects
 from reconciler.source.files import (
     FileCache,
@@ -189,10 +190,10 @@ def _load(
     check_source: Callable[[str], str | None],
 ) -> Loaded:
     yaml_files = list(checkout.yaml_files(held_paths))
-    check_total(sum(len(file.data) for file in yaml_files))
+    check_total(sum(len(file.data) for file in yaml_files if isinstance(file, YamlFile)))
     cache.files = read_all(yaml_files, cache.files)
     read = RevisionDocuments.of(cache.files.values(), held_paths, lost)
-    located = Located({file.path: file.data for file in yaml_files})
+    located = Located({file.path: file for file in yaml_files})
     objects, declared, findings, remarks = _checked(read, checkout, runtimes, cache, check_source)
     bad_sources, origins = {f.ref for f in findings if f.rule == "SourceInvalid"}, read.origins
     models = read_model_files(checkout, objects, bad_sources, cache.headers, origins)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -66,15 +66,15 @@ class Reading:
         return (*self.whole, *self.kin, *(p for unfit in self.unfit for p in unfit.problems))
 
 
-def select(path: str, text: str, loaded: list[Any]) -> Reading:
-    """Sort the parsed documents of a file. Never raises: each error becomes a Problem."""
+def select(path: str, text: Callable[[], str], loaded: list[Any], *, has_tags: bool) -> Reading:
+    """Sort the parsed documents of a file. Never raises: each error becomes a Problem. `has_tags`:
+    the file may have tags of YAML."""
     at = _Positions(path, text)
     documents: list[Document] = []
     problems: list[Problem] = []
     unfit: list[Unfit] = []
     kin: list[Problem] = []
     others = 0
-    has_tags = "!" in text  # perhaps
     for index, content in enumerate(loaded):
         version = content.get("apiVersion") if isinstance(content, dict) else None
         if not isinstance(version, str) or not version.startswith(_OURS):
@@ -194,12 +194,12 @@ def _is_meant(item: object) -> bool:
 class _Positions:
     """What is wrong with documents of one file, with its lines: located once, and only if asked."""
 
-    def __init__(self, path: str, text: str) -> None:
+    def __init__(self, path: str, text: Callable[[], str]) -> None:
         self._path, self._text = path, text
 
     @cached_property
     def _located(self) -> tuple[FieldPlaces, ...]:
-        return places.locate(self._text)
+        return places.locate(self._text())
 
     def placed(
         self, index: int, findings: list[tuple[str, str, str]], ref: ObjectRef | None

@@ -7,12 +7,15 @@ import hmac
 import http.client
 import json
 import re
+import secrets
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from reconciler.api.meta import API_VERSION
+from reconciler.source.namespace_limits import LIMITS, MAX_OBJECT_BYTES
 from tests.support.cluster import Cluster
 from tests.support.cluster_fleet import ClusterFleet
 from tests.support.crds import install_kinds, remove_kinds, small, thing
@@ -28,12 +31,15 @@ SHOWN = ("default/bad DanglingReference", "cluster/prod", "default/chat Ready")
 pytestmark = [pytest.mark.e2e, pytest.mark.cluster]
 
 
-def operate(machine: Machine, cluster: Cluster, *words: str, **env: str) -> Running:
+def operate(
+    machine: Machine, cluster: Cluster, *words: str, is_forked: bool = True, **env: str
+) -> Running:
     """The loop over the cluster's own objects."""
     where = ("-C", "cluster://prod", "--cluster", "prod=test")
     config = ("--kubeconfig", str(cluster.kubeconfig))
     # A long poll: what happens, happens by watches.
-    return machine.start(*where, *config, *words, env={"FLEET_POLL_INTERVAL": "60s", **env})
+    slow = {"FLEET_POLL_INTERVAL": "60s", **env}
+    return machine.start(*where, *config, *words, env=slow, is_forked=is_forked)
 
 
 def names(cluster: Cluster, kind: str) -> set[str]:
@@ -126,6 +132,68 @@ def test_one_bad_object_is_stalled_with_its_reason_and_stops_nobody_else(
     pool.wait("isvc/bad", "--for=condition=Ready")
     gone = {c["type"] for c in pool.json("get", "isvc", "bad")["status"]["conditions"]}
     assert "Stalled" not in gone
+
+
+def test_a_namespace_over_its_limit_is_held_alone_and_takes_memory_for_what_it_has_once(
+    pool: Cluster, machine: Machine
+) -> None:
+    spec = {
+        "runtime": "custom",
+        "image": "a.example/x:1",
+        "runtimeOptions": {"probePath": "/h", "memory": "1Gi"},
+        "placement": {"nodes": ["l4"]},
+    }
+    ours, theirs = pool.namespace("team-a"), pool.namespace("team-b")
+    path = f"/apis/{API_VERSION}/namespaces/{{}}/inferenceservices/{{}}"
+
+    def apply(namespace: str, name: str, **changed: object) -> None:
+        its = {"name": name, "namespace": namespace}
+        body = {"apiVersion": API_VERSION, "kind": "InferenceService", "metadata": its}
+        pool.requests.apply(path.format(namespace, name), body | {"spec": spec | changed})
+
+    def images(namespace: str) -> list[str]:
+        found = pool.json("get", "deployments", "-n", namespace)["items"]
+        return [o["spec"]["template"]["spec"]["containers"][0]["image"] for o in found]
+
+    def most_memory(running: Running) -> int:
+        status = Path(f"/proc/{running.process.pid}/status").read_text()
+        return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) << 10
+
+    pool.apply(*small())
+    apply(ours, "web")
+    apply(theirs, "web")
+    running = operate(machine, pool, is_forked=False)
+    wait_for(lambda: images(ours) == images(theirs) == ["a.example/x:1"], "both Deployments")
+    usual = most_memory(running)
+    running.process.terminate()
+    running.process.wait(PATIENCE_S)
+
+    size = MAX_OBJECT_BYTES - 2**12
+    count = LIMITS.size_bytes // size + 1
+    for i in range(count):
+        apply(theirs, f"s{i}", args=[secrets.token_hex(size // 2)])
+    running = operate(machine, pool, is_forked=False)
+    wait_for(lambda: "Stalled" in conditions_of(pool, theirs, "web"), "the held namespace")
+    for namespace in (ours, theirs):
+        apply(namespace, "web", image="a.example/x:2")
+    wait_for(lambda: images(ours) == ["a.example/x:2"], "the change of the other namespace")
+
+    assert conditions_of(pool, theirs, "web")["Ready"] == ("False", "TooLarge")
+    message = pool.json("get", "isvc", "web", "-n", theirs)["status"]["conditions"][0]["message"]
+    assert message.startswith("namespace team-b has 33 MiB of fleet objects, and 32 MiB is")
+    assert conditions_of(pool, ours, "web").get("Stalled") is None
+    its = pool.json("get", "deployment", "web", "-n", theirs)["spec"]["template"]["spec"]
+    assert its["containers"][0]["image"] == "a.example/x:1", "it stays as it runs"
+    assert most_memory(running) - usual < 3 * count * size
+
+    pool.kubectl("delete", "isvc", "s0", "s1", "-n", theirs)
+    wait_for(lambda: "a.example/x:2" in images(theirs), "the namespace once it has less")
+    assert running.process.poll() is None
+
+
+def conditions_of(cluster: Cluster, namespace: str, name: str) -> dict[str, tuple[str, str]]:
+    found = cluster.json("get", "isvc", name, "-n", namespace).get("status", {})
+    return {c["type"]: (c["status"], c["reason"]) for c in found.get("conditions", ())}
 
 
 def test_pods_that_no_node_could_hold_are_never_made_where_their_header_comes_in_time(

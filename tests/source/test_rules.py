@@ -48,6 +48,7 @@ OF_PLACEMENT = {  # what only a node can decide: reconciler.placement
 IN_CODE = {
     "FileUnreadable",  # shown by test_documents and test_load: no YAML file
     "HeaderLost",
+    "TooLarge",  # by test_tenants: an object of a cluster
     "NothingToCheck",  # by test_cli: there is no file
     "AgentTooOld",  # by test_slice
     "NoNodeSelected",  # by test_cluster_rights: a cluster is asked

@@ -156,9 +156,11 @@ class Machine:
             "PYTHONUNBUFFERED": "1",
         }
 
-    def start(self, *words: str, env: Mapping[str, str] | None = None) -> Running:
+    def start(
+        self, *words: str, env: Mapping[str, str] | None = None, is_forked: bool = True
+    ) -> Running:
         """Start `reconcile` and return at once."""
-        return self._start("reconcile", words, env)
+        return self._start("reconcile", words, env, is_forked)
 
     def daemon(
         self, *words: str, env: Mapping[str, str] | None = None, is_forked: bool = True

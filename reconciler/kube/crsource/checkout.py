@@ -8,7 +8,7 @@ from typing import BinaryIO, NoReturn
 
 from reconciler.api.errors import SourceError
 from reconciler.fleet.fleet import RepositoryFile
-from reconciler.source.checkout import YamlFile
+from reconciler.source.checkout import ObjectFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class ObjectsCheckout:
     """The objects at one moment. Implements Checkout."""
 
     revision: str
-    files: tuple[YamlFile, ...]
+    files: tuple[ObjectFile, ...]
 
     @property
     def commit(self) -> str | None:
@@ -26,7 +26,7 @@ class ObjectsCheckout:
     def history(self) -> None:
         return None
 
-    def yaml_files(self, held_paths: Collection[str] = ()) -> Iterable[YamlFile]:
+    def yaml_files(self, held_paths: Collection[str] = ()) -> Iterable[ObjectFile]:
         """One file per object. None can have lost its header: the API checks it."""
         return self.files
 

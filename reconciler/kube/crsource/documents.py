@@ -14,35 +14,49 @@ from typing import Any
 from reconciler.api.kinds import KINDS
 from reconciler.api.meta import GROUP
 from reconciler.kube.json_text import to_json
+from reconciler.kube.object_set import decoded
 from reconciler.kube.objects import (
     FLEET_LABEL,
     MANAGED_BY_LABEL,
     PART_OF_LABEL,
     SERVICE_LABEL,
     Manifest,
+    id_of,
+    ref_of,
 )
 from reconciler.kube.yaml_text import dump
-from reconciler.source.checkout import YamlFile
+from reconciler.source.checkout import ObjectFile
 from reconciler.source.ours import is_too_deep
 
 _ADDED_LABELS = (FLEET_LABEL, MANAGED_BY_LABEL, PART_OF_LABEL, SERVICE_LABEL)
 _OWN_ANNOTATIONS = f"{GROUP}/"  # the rest are notes of kubectl, Flux and Argo CD to themselves
 
 
-def documents(objects: Iterable[Manifest]) -> tuple[YamlFile, ...]:
-    """A file for each object of our kinds, sorted by path: YAML with one line per field, so that a
-    problem or a change can name its line. The text is never parsed: an invalid object affects only
-    itself."""
-    files = [_file(live) for live in objects if live.get("kind") in KINDS]
+def documents(objects: Iterable[Manifest]) -> tuple[ObjectFile, ...]:
+    """A file for each object of our kinds, sorted by path."""
+    files = [object_file(live, live) for live in objects if live.get("kind") in KINDS]
     return tuple(sorted(files, key=lambda file: file.path))
 
 
-def _file(live: Manifest) -> YamlFile:
-    content = document(live)
-    text = to_json(content)
+def object_file(live: Manifest, kept: Manifest) -> ObjectFile:
+    """An object as a file. `kept` is the same object in the form that the file holds, such as a
+    LazyManifest."""
+    text = to_json(document(live))
+    return ObjectFile(
+        path_of(live),
+        hashlib.sha256(text).hexdigest(),
+        ref_of(id_of(live)),
+        len(text),
+        lambda: document(decoded(kept)),
+        lambda: _text(document(decoded(kept))),
+    )
+
+
+def _text(content: dict[str, Any]) -> str:
+    """YAML with one line per field, so that a problem or a change can name its line. It is never
+    parsed: an invalid object affects only itself."""
     # Lines do not matter for what is refused for its depth, and writing it would recurse as deep.
-    shown = {**content, "spec": {}} if is_too_deep(content) else content
-    return YamlFile(path_of(live), dump(shown).encode(), hashlib.sha256(text).hexdigest(), text)
+    return dump({**content, "spec": {}} if is_too_deep(content) else content)
 
 
 def document(manifest: Manifest) -> dict[str, Any]:
@@ -67,7 +81,7 @@ def path_of(live: Manifest) -> str:
     return f"{within}{live['kind']}/{metadata['name']}.yaml"
 
 
-def content_digest(files: Iterable[YamlFile]) -> str:
+def content_digest(files: Iterable[ObjectFile]) -> str:
     """The digest of all documents, in any order (hex)."""
     whole = hashlib.sha256()
     for file in sorted(files, key=lambda f: f.path):

@@ -10,9 +10,9 @@ everything known is back or a user confirms that it should be gone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.api.digest import digest
 from reconciler.api.errors import SourceError
@@ -20,9 +20,11 @@ from reconciler.api.kinds import KINDS
 from reconciler.api.meta import GROUP, ObjectRef
 from reconciler.kube.client.errors import ClusterError
 from reconciler.kube.crsource.checkout import ObjectsCheckout
-from reconciler.kube.crsource.documents import content_digest, documents
+from reconciler.kube.crsource.documents import content_digest, object_file
 from reconciler.kube.crsource.identity import FleetIdentity, FleetMemory
-from reconciler.kube.objects import FLEET_LABEL, OWNED_KINDS, Manifest, ObjectId
+from reconciler.kube.object_set import ObjectSet, packed
+from reconciler.kube.objects import FLEET_LABEL, OWNED_KINDS, Manifest, ObjectId, id_of
+from reconciler.source.checkout import ObjectFile
 
 if TYPE_CHECKING:
     from reconciler.kube.client.api import ApiServer
@@ -82,38 +84,36 @@ class ClusterSource:
         self._memory.write(checkout.known)
 
     def _fetch(self) -> ClusterCheckout:
-        manifests = self._read_objects()
-        fleet = self._fleet(manifests["Fleet"])
+        objects = self._read_objects()
+        fleet = self._fleet([objects[oid] for oid in objects.of_kind("Fleet")])
         name = fleet["metadata"]["name"]
-        objects = [fleet, *_of_fleet(name, (o for kind in _KINDS[1:] for o in manifests[kind]))]
+        members = [m for oid in objects if (m := _member(objects, oid, name)) is not None]
         services = frozenset(
-            f"{o['metadata']['namespace']}/{o['metadata']['name']}"
-            for o in objects
-            if o["kind"] == "InferenceService"
+            f"{ref.namespace}/{ref.name}"
+            for ref in (m.file.ref for m in members)
+            if ref.kind == "InferenceService"
         )
         before = self._memory.read(name)
         # Read after the lists: a definition whose deletion began before shows it now.
         known = FleetIdentity(name, fleet["metadata"]["uid"], self._definitions(), services)
         if why := self._doubt(before, known, fleet):
             raise SourceError(f"{self.location}: {why}")
-        files = documents(objects)
+        files = tuple(sorted((m.file for m in members), key=lambda file: file.path))
         # Generations too: a spec that was changed and changed back has to be observed again.
-        stamps = sorted((o["metadata"]["uid"], o["metadata"].get("generation")) for o in objects)
+        stamps = sorted((m.uid, m.generation) for m in members)
         revision = f"crs:{digest([content_digest(files), stamps])[:8]}"
-        generations = dict(map(_generation, objects))
+        generations = {m.file.ref: m.generation or 0 for m in members}
         return ClusterCheckout(revision, files, self._api.name, generations, known)
 
-    def _read_objects(self) -> Mapping[str, tuple[Manifest, ...]]:
-        """Objects by kind, from the watches where they are current, else from the API."""
+    def _read_objects(self) -> ObjectSet:
+        """Objects from the watches where they are current, else from the API."""
         watched = self._cache.objects() if self._cache and self._cache.is_fresh else None
-        if watched is None:
-            return {kind: tuple(self._api.list(OWNED_KINDS[GROUP, kind]).items) for kind in _KINDS}
-        return {
-            kind: tuple(live for oid, live in watched.items() if oid.kind == kind)
-            for kind in _KINDS
-        }
+        if watched is not None:
+            return watched
+        pages = (p for kind in _KINDS for p in self._api.pages(OWNED_KINDS[GROUP, kind]))
+        return ObjectSet({id_of(o): packed(o).smaller() for page in pages for o in page.items})
 
-    def _fleet(self, objects: tuple[Manifest, ...]) -> Manifest:
+    def _fleet(self, objects: list[Manifest]) -> Manifest:
         """The Fleet with the name and policy. If there are several, one applied by a reconciler
         from git belongs to that."""
         if not objects:
@@ -164,16 +164,24 @@ class ClusterSource:
         )
 
 
-def _of_fleet(name: str, objects: Iterable[Manifest]) -> list[Manifest]:
-    """Objects not labelled as another fleet's."""
-    return [
-        live
-        for live in objects
-        if (live["metadata"].get("labels") or {}).get(FLEET_LABEL, name) == name
-    ]
+class _Member(NamedTuple):
+    """An object of the fleet."""
+
+    file: ObjectFile
+    uid: str
+    generation: int | None
 
 
-def _generation(live: Manifest) -> tuple[ObjectRef, int]:
+def _member(objects: ObjectSet, oid: ObjectId, fleet: str) -> _Member | None:
+    """One object, decoded once; None if it is of another fleet."""
+    live = objects[oid]
     metadata = live["metadata"]
-    ref = ObjectRef(live["kind"], metadata.get("namespace", ""), metadata["name"])
-    return ref, metadata.get("generation", 0)
+    is_other = (
+        oid.name != fleet
+        if oid.kind == "Fleet"
+        else (metadata.get("labels") or {}).get(FLEET_LABEL, fleet) != fleet
+    )
+    if is_other:
+        return None
+    file = object_file(live, objects.later(oid))
+    return _Member(file, metadata["uid"], metadata.get("generation"))
