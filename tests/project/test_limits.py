@@ -11,7 +11,7 @@ from reconciler.agents.client import MOST_BYTES as MOST_AGENT_BYTES
 from reconciler.gguf.limits import MAX_KEYS, MAX_STRINGS, MAX_TENSORS
 from reconciler.gguf.window import MAX_HEADER_BYTES
 from reconciler.http.server import MOST_HEADER_BYTES
-from reconciler.kube.client.transport import _MOST_BYTES as MOST_SERVER_BYTES
+from reconciler.kube.client.transport import MOST_BYTES as MOST_SERVER_BYTES
 from reconciler.kube.extender.app import MOST_BODY_BYTES as MOST_EXTENDER_BYTES
 from reconciler.kube.extender.wire import _MOST_NODES
 from reconciler.kube.json_text import _MOST_LEVELS, _MOST_STORED

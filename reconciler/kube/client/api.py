@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from reconciler.kube.client.answers import error_of, warning_text
-from reconciler.kube.client.errors import Gone, NotFound, Unreachable
+from reconciler.kube.client.errors import Gone, NotFound, Overlong, Unreachable
 from reconciler.kube.client.stream import IDLE_S, Watch
-from reconciler.kube.client.transport import ApiReply, ApiRequest, Stream, Transport
+from reconciler.kube.client.transport import MOST_BYTES, ApiReply, ApiRequest, Stream, Transport
 from reconciler.kube.json_text import from_json, to_json
 from reconciler.kube.kinds import SERVED_KINDS
 from reconciler.kube.objects import MANAGER, Manifest, ObjectId, OwnedKind, id_of
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 30.0
 PAGE = 250  # objects; while they are decoded they take 20 KiB each, which a heap keeps
+PAGE_BYTES = 2**23  # of their JSON; a page that is longer is asked for again in parts
 
 _APPLY = "application/apply-patch+yaml"  # JSON is YAML
 _JSON_PATCH = "application/json-patch+json"
@@ -89,10 +90,23 @@ class ApiServer:
         self, kind: OwnedKind, *, selector: str = "", namespace: str = ""
     ) -> Iterator[ObjectList]:
         """The same page by page, for callers that process one at a time. Gone: start over."""
-        query = {"limit": str(PAGE)} | ({"labelSelector": selector} if selector else {})
-        what = f"list {kind.plural}"
+        query = {"labelSelector": selector} if selector else {}
+        what, limit = f"list {kind.plural}", PAGE
         while True:
-            page = self._call("GET", kind.path(namespace), query, what=what, packed=True)
+            # Objects may have 1.5 MiB each, and all of a page are decoded at once.
+            most = PAGE_BYTES if limit > 1 else MOST_BYTES
+            try:
+                page = self._call(
+                    *("GET", kind.path(namespace), {**query, "limit": str(limit)}),
+                    what=what,
+                    packed=True,
+                    most_bytes=most,
+                )
+            except Overlong:
+                if limit == 1:
+                    raise
+                limit = max(1, limit // 4)
+                continue
             items = page.get("items") or []
             for item in items:
                 item["apiVersion"], item["kind"] = kind.api_version, kind.kind  # lists omit it
@@ -244,6 +258,7 @@ class ApiServer:
         what: str,
         repeatable: bool = False,
         packed: bool = False,
+        most_bytes: int = MOST_BYTES,
     ) -> dict[str, Any]:
         reply = self._send(
             method,
@@ -254,6 +269,7 @@ class ApiServer:
             what,
             repeatable=repeatable,
             packed=packed,
+            most_bytes=most_bytes,
         )
         try:
             answer = from_json(reply.body)
@@ -274,6 +290,7 @@ class ApiServer:
         *,
         repeatable: bool = False,
         packed: bool = False,
+        most_bytes: int = MOST_BYTES,
         timeout_s: float = TIMEOUT_S,
     ) -> ApiReply:
         headers = {"Accept": _JSON}
@@ -282,7 +299,12 @@ class ApiServer:
         headers["Accept-Encoding"] = "gzip" if packed else "identity"
         data = None if body is None else to_json(body)
         request = ApiRequest(
-            method, _target(path, query), headers, data, repeatable or method == "GET"
+            method,
+            _target(path, query),
+            headers,
+            data,
+            repeatable or method == "GET",
+            most_bytes=most_bytes,
         )
         reply = self._transport.exchange(request, timeout_s=timeout_s)
         self._warned(reply.warnings)

@@ -3,6 +3,7 @@
 ReconcilerError
 └── ClusterError                the API server's answer cannot be used; its text says what to do
     ├── Unreachable             no answer: nothing may be concluded about what is there
+    │   └── Overlong            an answer of more bytes than its reader takes
     ├── Denied                  401 or 403: who we are there, and what that lacks
     ├── Throttled               429 or 503 with Retry-After; `retry_after_s`
     ├── NotFound                404: the kind is not installed, or what it would be in is not there
@@ -29,6 +30,10 @@ class Unreachable(ClusterError, NoAnswer):
 class Faltered(Unreachable):
     """The server failed at this one request, for example because a webhook does not respond: others
     may succeed."""
+
+
+class Overlong(Unreachable):
+    """The response is longer than its reader takes."""
 
 
 class Denied(ClusterError):

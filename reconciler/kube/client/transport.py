@@ -21,14 +21,13 @@ from urllib.parse import urlsplit
 from reconciler import __version__
 from reconciler.kube.client.connection import Connection, context_of
 from reconciler.kube.client.credentials import ClusterCredentials, Grant
-from reconciler.kube.client.errors import AccessError, Denied, Unreachable
+from reconciler.kube.client.errors import AccessError, Denied, Overlong, Unreachable
 from reconciler.kube.client.lines import LineBuffer
 
 _CONNECT_S = 10.0
 _IDLE_S = 60.0  # an older kept connection is not used: servers and balancers drop them
 _MOST_KEPT = 32
-# of one response, unpacked; etcd holds 1.5 MiB an object, a page 500 of them
-_MOST_BYTES = 256 << 20
+MOST_BYTES = 256 << 20  # of one response, unpacked
 _MOST_AT_ONCE = 1 << 18  # of an endless response
 _CROWD = 1 << 16  # as much as a new connection takes in before it is read
 
@@ -46,6 +45,7 @@ class ApiRequest:
     repeatable: bool = False  # idempotent: if a kept connection turns out dead, a new one is made
     # and the request is sent again
     is_passed_on: bool = False  # another server answers: a 401 of its own is not about us
+    most_bytes: int = MOST_BYTES  # of the response, unpacked
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Transport:
         """Raises Unreachable and AccessError; any response of the server is an ApiReply."""
         connection, response = self._sent(request, timeout_s)
         try:
-            body = _body(response)
+            body = _body(response, request.most_bytes)
         except _FAILURES as error:
             connection.close()
             raise self._unreachable(connection.grant, error, timeout_s) from None
@@ -96,7 +96,7 @@ class Transport:
         if response.status == http.HTTPStatus.OK:
             return Stream(self, connection, response)
         try:
-            return _reply(response, _body(response))
+            return _reply(response, _body(response, request.most_bytes))
         except _FAILURES as error:
             raise self._unreachable(connection.grant, error, timeout_s) from None
         finally:
@@ -224,7 +224,7 @@ class Stream:
         self._transport = transport
         self._connection = connection
         self._response = response
-        self._lines = LineBuffer(_MOST_BYTES)
+        self._lines = LineBuffer(MOST_BYTES)
         self.is_crowded = False  # so much came at once that more is on its way
         self.warnings = _reply(response, b"").warnings
 
@@ -266,15 +266,15 @@ class Stream:
         self._connection.close()
 
 
-def _body(response: http.client.HTTPResponse) -> bytes:
-    data = response.read(_MOST_BYTES + 1)
+def _body(response: http.client.HTTPResponse, most_bytes: int) -> bytes:
+    data = response.read(most_bytes + 1)
     if response.headers.get("Content-Encoding") == "gzip" and data:
         unpacker = zlib.decompressobj(wbits=31)
-        data = unpacker.decompress(data, _MOST_BYTES + 1)
-        if not unpacker.eof and len(data) <= _MOST_BYTES:
+        data = unpacker.decompress(data, most_bytes + 1)
+        if not unpacker.eof and len(data) <= most_bytes:
             raise http.client.IncompleteRead(b"")
-    if len(data) > _MOST_BYTES:
-        raise Unreachable(f"an answer has more than {_MOST_BYTES >> 20} MiB")
+    if len(data) > most_bytes:
+        raise Overlong(f"an answer has more than {most_bytes >> 20} MiB")
     if response.length:  # the rest of the body never came
         raise http.client.IncompleteRead(b"", response.length)
     return data
