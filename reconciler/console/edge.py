@@ -115,10 +115,22 @@ def width_of(stream: TextIO) -> int | None:
     if not stream.isatty():
         return None
     stated = os.environ.get("COLUMNS", "")
+    return (int(stated) if stated.isdecimal() else 0) or window_of(stream).columns
+
+
+_USUAL_WINDOW = os.terminal_size((80, 24))
+
+
+def window_of(stream: TextIO) -> os.terminal_size:
+    """Return the size of a terminal's window, and the usual size if the terminal reports zero: a
+    pseudo-terminal has none until a program sets one, and `script` and CI jobs set none."""
     with contextlib.suppress(OSError):
-        # not shutil's: that looks at stdout, whichever stream is meant
-        return int(stated) if stated.isdecimal() else os.get_terminal_size(stream.fileno()).columns
-    return 80
+        # not shutil's, which reads stdout for every stream
+        size = os.get_terminal_size(stream.fileno())
+        return os.terminal_size(
+            own or usual for own, usual in zip(size, _USUAL_WINDOW, strict=True)
+        )
+    return _USUAL_WINDOW
 
 
 def view_of(stream: TextIO) -> StatusStyle:

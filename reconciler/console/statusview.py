@@ -16,7 +16,7 @@ from typing import Any
 
 from reconciler.api.errors import UsageError
 from reconciler.api.meta import ObjectRef
-from reconciler.console.edge import Exit, endings, view_of
+from reconciler.console.edge import Exit, endings, view_of, window_of
 from reconciler.console.named import hint, named_service
 from reconciler.report.status import Status
 from reconciler.report.status_json import status_json
@@ -129,7 +129,7 @@ class Redrawn:
 
     def draw(self, text: Callable[[int], list[str]]) -> None:
         """`text` are the lines for a window of a height."""
-        size = os.get_terminal_size(sys.stdout.fileno())
+        size = window_of(sys.stdout)
         lines = text(size.lines)
         # After a change of size the place of the old lines is not known.
         up = f"\x1b[{self._lines}A" if self._lines else ""

@@ -16,7 +16,7 @@ import agent.cli
 from agent.cli.commands import COMMANDS as AGENTS_OWN
 from reconciler.cli import parser_of
 from reconciler.cli.commands import COMMANDS
-from reconciler.console.edge import width_of
+from reconciler.console.edge import width_of, window_of
 from reconciler.report.field_entries import FieldEntry
 from reconciler.report.field_text import field_text
 
@@ -51,6 +51,21 @@ def test_the_width_is_that_of_the_stream_that_is_meant(monkeypatch: pytest.Monke
     with os.fdopen(theirs, "w") as narrow, os.fdopen(ours):
         assert width_of(narrow) == 61
     assert width_of(io.StringIO()) is None
+
+
+@pytest.mark.parametrize("stated", [None, "0", ""])
+def test_a_terminal_without_a_size_has_the_usual_one(
+    stated: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `script`, CI jobs and `docker exec -t` open one."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if stated is not None:
+        monkeypatch.setenv("COLUMNS", stated)
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w") as unsized, os.fdopen(ours):
+        assert os.get_terminal_size(unsized.fileno()) == (0, 0)
+        assert width_of(unsized) == 80
+        assert window_of(unsized) == (80, 24)
 
 
 def test_what_is_said_of_a_field_goes_on_below_its_beginning() -> None:
