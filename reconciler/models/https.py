@@ -88,7 +88,7 @@ def _attempt(request: FetchRequest) -> bool:
     with get(request.source, headers, request.context, partial.cancelled, access) as response:
         if response.getheader("Content-Encoding", "identity") != "identity":
             raise DownloadFailed(f"{shown(request.source)}: the server compresses it, unasked")
-        match response.status:
+        match _status(response):
             case 200:
                 partial.begin(_validator(response), response.length)
             case 206 | 416:
@@ -100,6 +100,14 @@ def _attempt(request: FetchRequest) -> bool:
                 raise _refusal(request.source, response, access)
         _stream(response, partial)
     return True
+
+
+def _status(response: HTTPResponse) -> int:
+    """Return the status of a response, and 206 for a part of a file that is sent with 200: the
+    servers of ModelScope do that."""
+    part = _CONTENT_RANGE.fullmatch(response.getheader("Content-Range", ""))
+    is_part = response.status == 200 and part is not None and part[1] is not None
+    return 206 if is_part else response.status
 
 
 def _refusal(source: str, response: HTTPResponse, access: FileAccess | None) -> ModelError:
@@ -125,12 +133,13 @@ def _piece(request: PieceRequest, at: int, count: int) -> Piece:
     headers = {"Range": f"bytes={at}-{at + count - 1}", "Accept-Encoding": "identity"}
     with get(source, headers, request.context, request.cancelled, access) as response:
         length = response.length  # of a small file a server may send all that was asked for
-        if response.status == 200 and at == 0 and length is not None and length <= count:
+        status = _status(response)
+        if status == 200 and at == 0 and length is not None and length <= count:
             return Piece(response.read(count), length, _validator(response))
-        if response.status == 200:
+        if status == 200:
             host = urlsplit(source).hostname
             raise DownloadFailed(f"{host} does not support ranges: known once the model is here")
-        if response.status not in (206, 416):
+        if status not in (206, 416):
             raise _refusal(source, response, access)
         match = _CONTENT_RANGE.fullmatch(response.getheader("Content-Range", ""))
         if match is None or match[2] == "*":
@@ -141,7 +150,7 @@ def _piece(request: PieceRequest, at: int, count: int) -> Piece:
             )
         if response.getheader("Content-Encoding", "identity") != "identity":
             raise DownloadFailed(f"{source}: the server compresses it, we asked it not to")
-        data = response.read(count) if response.status == 206 else b""
+        data = response.read(count) if status == 206 else b""
         return Piece(data, int(match[2]), _validator(response))
 
 

@@ -246,6 +246,16 @@ def test_the_cache_is_bounded_whatever_the_clock_says(tmp_path: Path) -> None:
     assert kept == {"0", "1", "3"}
 
 
+def test_a_part_with_status_200_is_read_as_a_range(server: FileServer, tiny: Path) -> None:
+    server.part_status = 200
+
+    found = look(server.url)
+
+    assert found.facts is not None
+    assert found.facts.keys == read_path(tiny).keys
+    assert found.size_bytes == len(server.data)
+
+
 def test_a_disk_that_takes_no_more_costs_a_question_only(
     server: FileServer, tmp_path: Path
 ) -> None:

@@ -88,6 +88,29 @@ def test_a_cut_download_goes_on_where_it_ended(tmp_path: Path) -> None:
     assert (tmp_path / "m").read_bytes() == DATA
 
 
+def test_a_part_with_status_200_continues_a_cut_download(tmp_path: Path) -> None:
+    with FileServer(DATA) as server:
+        server.part_status = 200
+        server.cut_after = 300_000
+        with pytest.raises(DownloadFailed, match="ended after 300000"):
+            download(server.url, tmp_path / "m")
+        server.cut_after = None
+
+        partial = download(server.url, tmp_path / "m")
+
+        assert server.ranges == [None, "bytes=300000-"]
+    assert partial.resumed
+    assert partial.sha256 == SHA256
+
+
+@pytest.mark.parametrize("stated", ["bytes 0-1023999/1024000", "bytes */1024000", "some"])
+def test_a_whole_file_may_state_a_range(stated: str, tmp_path: Path) -> None:
+    with FileServer(DATA) as server:
+        server.told = {"Content-Range": stated}
+
+        assert download(server.url, tmp_path / "m").sha256 == SHA256
+
+
 def test_a_file_that_changed_in_between_is_fetched_from_the_start(tmp_path: Path) -> None:
     with FileServer(b"x" * 500_000) as server:
         server.cut_after = 300_000

@@ -39,6 +39,7 @@ class FileServer(Serving):
         self.etag: str | None = '"v1"'
         self.last_modified: str | None = None
         self.honours_ranges = True
+        self.part_status = 206  # of a range; ModelScope's servers answer 200
         self.states_length = True  # Content-Length; without it the end of the connection is the end
         self.cut_after: int | None = None  # bytes of a body, then the connection is closed
         self.resets = False  # a cut is a reset of the connection
@@ -128,7 +129,7 @@ def _handler(server: FileServer) -> type[BaseHTTPRequestHandler]:
                 headers["Content-Length"] = str(len(body) + server.extra_length)
             if start is not None:
                 headers["Content-Range"] = f"bytes {start}-{end - 1}/{total}"
-            self._head(200 if start is None else 206, headers | server.told)
+            self._head(200 if start is None else server.part_status, headers | server.told)
             cut_after = server.cut_paths.get(path, server.cut_after)
             self._body(body[:cut_after], server.stop_paths.get(path, server.stop_after))
             if server.resets and cut_after is not None:
