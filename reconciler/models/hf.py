@@ -153,8 +153,8 @@ def _ask(hub: HubSource, request: ListRequest) -> dict[str, Any]:
     if answer["error"] == "refused":
         status = int(answer.get("status") or 0)
         headers = answer.get("headers") or {}
-        if reason := _explain(hub, bool(answer.get("withToken")), status, headers):
-            raise ModelError(reason, is_refusal=True)
+        if error := _explain(hub, bool(answer.get("withToken")), status, headers):
+            raise error
         pause = answer.get("retryAfter")
         raise DownloadFailed(f"{hub.repo}: the Hub answers HTTP {status}: try again later", pause)
     raise failure(answer, printable(str(answer.get("message"))))
@@ -167,6 +167,13 @@ _HOW_TO_LOG_IN = (
 
 
 def _explain(
+    hub: HubSource, with_token: bool, status: int, headers: Mapping[str, str]
+) -> ModelError | None:
+    advice = _advice(hub, with_token, status, headers)
+    return ModelError(advice, is_refusal=True) if advice else None
+
+
+def _advice(
     hub: HubSource, with_token: bool, status: int, headers: Mapping[str, str]
 ) -> str | None:
     """What a user can do about a refusal by the Hub."""

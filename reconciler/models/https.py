@@ -113,8 +113,8 @@ def _status(response: HTTPResponse) -> int:
 def _refusal(source: str, response: HTTPResponse, access: FileAccess | None) -> ModelError:
     """What a user can do about a response without the file."""
     status = response.status
-    if access and (reason := access.explain(status, dict(response.headers))):
-        return ModelError(reason)
+    if access and (error := access.explain(status, dict(response.headers))):
+        return error
     hint = _HINTS.get(status, "try again later, or check the source")
     pause = retry_after_s(response.getheader("Retry-After"))
     is_refusal = status in _REFUSALS and access is None  # who has a way in may know another

@@ -137,27 +137,29 @@ def _ask(base: str, repository: str, reference: str, request: ListRequest) -> di
     where = f"{urlsplit(base).netloc}/{repository}"
     if answer["error"] == "refused":
         status = int(answer["status"])
-        if reason := _explain(where, status, {}):
-            raise ModelError(reason, is_refusal=True)
+        if error := _explain(where, status, {}):
+            raise error
         pause = answer.get("retryAfter")
         raise DownloadFailed(f"{where}: the registry answers HTTP {status}", pause)
     raise failure(answer, f"{where}: {printable(str(answer.get('message')))}")
 
 
-def _explain_blob(where: str, status: int, headers: Mapping[str, str]) -> str | None:
+def _explain_blob(where: str, status: int, headers: Mapping[str, str]) -> ModelError | None:
     """A token lives for minutes, a download for hours: the next attempt gets a new one."""
     return None if status == 401 else _explain(where, status, headers)
 
 
-def _explain(where: str, status: int, headers: Mapping[str, str]) -> str | None:
+def _explain(where: str, status: int, headers: Mapping[str, str]) -> ModelError | None:
     if status in {401, 403}:
-        return (
+        advice = (
             f"{where}: the registry does not let this machine read it: `docker login` or `oras"
             " login` there as the user that runs this program, with an account that may read it"
         )
-    return (
-        f"{where}: not in the registry: check the repository and the tag" if status == 404 else None
-    )
+    elif status == 404:
+        advice = f"{where}: not in the registry: check the repository and the tag"
+    else:
+        return None
+    return ModelError(advice, is_refusal=True)
 
 
 def writable_place(target: str) -> tuple[str, str, str]:

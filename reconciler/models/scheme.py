@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import BinaryIO
 
+from reconciler.api.errors import ModelError
 from reconciler.models.partial import Partial
 from reconciler.models.ranged import Pieces
 
@@ -37,15 +38,15 @@ class FileAccess:
 
     `authorization` is sent to `origin` (scheme://host:port) and nowhere else, also after a
     redirect. Redirects may also lead to hosts below `domains`. `explain` turns the status and
-    headers of a refusal into advice for the user; None: nothing special. `is_own`: the origin comes
-    from this machine's settings, not from a fleet. `sign` makes the login of a store that wants
-    another one for each request, of its URL.
+    headers of a refusal into an error with advice for the user; None: nothing special. `is_own`:
+    the origin comes from this machine's settings, not from a fleet. `sign` makes the login of a
+    store that wants another one for each request, of its URL.
     """
 
     origin: str
     authorization: str | None = field(default=None, repr=False)
     domains: tuple[str, ...] = ()
-    explain: Callable[[int, Mapping[str, str]], str | None] = field(
+    explain: Callable[[int, Mapping[str, str]], ModelError | None] = field(
         default=lambda status, headers: None, compare=False
     )
     is_own: bool = False

@@ -335,7 +335,10 @@ def test_of_a_folder_that_is_no_gguf_sizes_and_config_are_known(hub: Hub) -> Non
 def test_a_gated_model_says_where_to_ask_for_access(hub: Hub) -> None:
     hub.gated.add("org/tiny")
 
-    assert "is gated: ask for access at" in look("hf://org/tiny/tiny.gguf@main").why
+    found = look("hf://org/tiny/tiny.gguf@main")
+
+    assert "is gated: ask for access at" in found.why
+    assert found.refused == found.why  # a plan blocks the service, and nothing is fetched
 
 
 def test_a_layer_of_a_registry_is_known_by_ranges(tiny: Path, tmp_path: Path) -> None:
