@@ -258,7 +258,7 @@ def facts_of(files: Mapping[str, Path], entry: str) -> ModelFacts:
     if missing := [part for part in parts if part not in files]:
         raise HeaderError(f"the part {missing[0]} is not there")
     headers = [read_path(files[part]) for part in parts]
-    return combine(headers) if len(headers) > 1 else headers[0]
+    return combine(headers)
 
 
 def folder_facts(files: Mapping[str, Path]) -> ModelFacts:

@@ -64,13 +64,22 @@ def read_header(file: BinaryIO, size: int) -> ModelFacts:
 
 
 def combine(parts: Sequence[ModelFacts]) -> ModelFacts:
-    """The facts of a split model from those of all its files. Raises HeaderError: parts differ."""
+    """Return the facts of a model from those of all its files, one or the parts of a split model.
+    Raises HeaderError if parts are missing or differ."""
+    expected = parts[0].keys.get("split.count") or 1
+    if expected != len(parts):
+        here = f"{len(parts)} are here"
+        if len(parts) == 1:
+            here = (
+                "1 is here: put all parts in one folder under their own names, and name the one"
+                f" that ends in -00001-of-{expected:0>5}.gguf"
+            )
+        raise HeaderError(f"the model is split into {expected} files, {here}")
+    if len(parts) == 1:
+        return parts[0]
     first = next((part for part in parts if part.architecture), None)
     if first is None:
         raise HeaderError("none of the parts names an architecture")
-    expected = first.keys.get("split.count", 1)
-    if expected != len(parts):
-        raise HeaderError(f"the model is split into {expected} files, {len(parts)} are here")
     numbers = {part.keys.get("split.no", 0) for part in parts}
     if len(numbers) != len(parts):
         raise HeaderError("two files of the split model have the same number")

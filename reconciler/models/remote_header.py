@@ -126,7 +126,7 @@ def _of_gguf(files: Sequence[_Looked], sizes: Mapping[str, int]) -> ModelFacts:
     from reconciler.gguf.header import combine
 
     read = list(_read(files))
-    whole = combine(read) if len(read) > 1 else read[0]
+    whole = combine(read)
     packed = sum(file.open().packed_bytes for file in files)
     return replace(whole, file_bytes=sum(sizes.values()), packed_bytes=packed)
 

@@ -178,7 +178,7 @@ def _read_headers(checkout: Checkout, parts: Mapping[str, RepositoryFile]) -> Mo
     for path in [f"{folder}{slash}{shard}" for shard in shards_of(name)] or [entry]:
         with checkout.open(parts[path].path) as file:
             read.append(read_header(file, parts[path].size_bytes))
-    return combine(read) if len(read) > 1 else read[0]
+    return combine(read)
 
 
 def _read_config(checkout: Checkout, parts: Mapping[str, RepositoryFile]) -> ModelFacts:

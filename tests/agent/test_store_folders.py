@@ -93,6 +93,15 @@ def test_a_split_model_with_a_part_of_another_one_is_corrupt(tmp_path: Path) -> 
     assert store.lookup(wanted) is None
 
 
+def test_one_part_of_a_split_model_alone_is_corrupt(tmp_path: Path) -> None:
+    part = split_model(tmp_path)[0].rename(tmp_path / "model.gguf")
+    store = ModelStore(tmp_path / "store")
+    wanted = ModelFile("m", part.as_uri(), "gguf")
+
+    assert "is split into 3 files, 1 is here" in settle(store, wanted)
+    assert store.lookup(wanted) is None
+
+
 def test_a_folder_of_this_machine_is_copied_without_what_is_hidden(tmp_path: Path) -> None:
     source = make_folder(tmp_path / "qwen mlx", FOLDER | {".git/config": b"x", ".DS_Store": b"x"})
     store = ModelStore(tmp_path / "store")

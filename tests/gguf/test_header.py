@@ -455,12 +455,12 @@ def test_the_parts_of_a_split_model_add_up() -> None:
     whole = combine([second, first])
 
     assert (whole.architecture, whole.tensor_count, whole.weights_bytes) == ("llama", 2, 64 + 32)
-    with pytest.raises(HeaderError, match="split into 2 files, 1 are here"):
+    with pytest.raises(HeaderError, match="split into 2 files, 1 is here"):
         combine([first])
     with pytest.raises(HeaderError, match="same number"):
         combine([first, first])
     with pytest.raises(HeaderError, match="none of the parts"):
-        combine([second])
+        combine([second, second])
 
 
 def test_only_the_architectures_own_keys_must_make_sense() -> None:

@@ -374,6 +374,19 @@ def test_a_split_model_is_known_by_all_its_parts(tmp_path: Path) -> None:
     assert found.size_bytes == sum(path.stat().st_size for path in parts)
 
 
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_part_of_a_split_model_under_another_name_is_refused(tmp_path: Path, number: int) -> None:
+    """An engine finds the other parts by their names, and would end at each start."""
+    tiny_llama(tmp_path / "split.gguf", split_max_tensors=8)
+    (tmp_path / f"split-{number:05}-of-00003.gguf").rename(tmp_path / "model.gguf")
+
+    found = look((tmp_path / "model.gguf").as_uri())
+
+    assert found.facts is None
+    assert "is split into 3 files, 1 is here" in found.refused
+    assert "-00001-of-00003.gguf" in found.refused
+
+
 def test_many_are_asked_side_by_side_with_one_deadline(server: FileServer) -> None:
     server.go_on.clear()  # nobody gets more than a first piece
     base = server.url.removesuffix("model.gguf")

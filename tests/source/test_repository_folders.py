@@ -107,6 +107,17 @@ def test_a_split_model_is_known_by_all_its_parts_before_it_is_copied(tmp_path: P
         assert loaded.facts[model.ref] == whole
 
 
+def test_one_part_of_a_split_model_alone_is_refused(tmp_path: Path) -> None:
+    first = tiny_llama(tmp_path / "t.gguf", split_max_tensors=8)
+
+    def fill(write: Fill) -> None:
+        write("m.yaml", MODEL % ("models/model.gguf", ""))
+        write("models/model.gguf", first.read_bytes())
+
+    for checkout in checkouts(tmp_path, fill):
+        assert "is split into 3 files, 1 is here" in messages(checkout)
+
+
 def test_spec_files_chooses_in_a_folder_and_must_mean_something(tmp_path: Path) -> None:
     def fill(write: Fill) -> None:
         write("m.yaml", MODEL % ("models/", 'format: mlx, files: ["config.json", "nothing-*"]'))
