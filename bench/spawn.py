@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from agent.engines.engine import EngineFound, find_engine
+from agent.process.admission import ADMITS_ALL
 from agent.process.events import ProcessTiming
 from agent.process.launch import Launch, ProcessSnapshot
 from agent.process.owner import Processes
@@ -82,7 +83,7 @@ def _measured(engine: EngineFound, model: Path, folder: Path) -> Iterator[Row]:
 
 @contextlib.contextmanager
 def _owner(folder: Path) -> Iterator[Processes]:
-    processes = Processes(StateDir.open(folder / "state"))
+    processes = Processes(StateDir.open(folder / "state"), ADMITS_ALL)
     processes.start()
     try:
         yield processes

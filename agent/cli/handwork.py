@@ -17,6 +17,7 @@ from agent.byhand.stopped import Stopped, read_launches, read_stopped
 from agent.models.expected import read_expected
 from agent.node.local import LocalAgent
 from agent.node.settings import Settings
+from agent.process.admission import starts_nothing
 from agent.process.launch import Launch
 from agent.process.owner import Processes
 from agent.process.rebuilt import workload_of
@@ -30,6 +31,7 @@ from reconciler.fleet.workload import Workload
 
 _BESIDE_DRAINING_S = 30.0
 _LOOK_EVERY_S = 0.1
+_ENDED_MEANWHILE = "its process ended while no agent ran: the next agent starts it again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ def stop(state: StateDir, refs: Collection[ObjectRef], *, keep: bool = True) -> 
         if keep:
             digests = {r: records[r].launch.inputs_digest for r in refs if r in records}
             Stopped(state).add(digests, {r: records[r].launch for r in digests})
-        processes = Processes(state)
+        processes = Processes(state, starts_nothing(_ENDED_MEANWHILE))
         processes.start(revive=False)
         for ref in refs:
             processes.stop(ref)
@@ -130,6 +132,7 @@ def restart(
         agent = LocalAgent(node, settings, changed=lambda: None, keeps_expected=True)
         agent.start(revive=False)
         try:
+            agent.by_hand.release(refs)
             for ref in sorted(awaited):
                 workload = workload_of(launches[ref], node)
                 is_here = all(agent.store.lookup(model) for model in workload.model_files)
@@ -142,7 +145,6 @@ def restart(
                     _apply(agent, workload, Action.CREATE)
                 else:
                     awaited.discard(ref)  # nor to fetch its model
-            agent.by_hand.release(refs)
             _wait(lambda: not left(agent.processes), deadline_s)
         finally:
             agent.close(stop_children=False)

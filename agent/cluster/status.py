@@ -73,7 +73,14 @@ def instance_entry(
             {"kind": d.kind.value, "message": _cut(d.message), "since": timestamp(d.since)}
             for d in instance.drifts[:_MOST_DRIFTS]
         ],
-        "pending": waits and {"reason": waits.reason, "message": _cut(waits.message)},
+        "pending": waits
+        and _without_empty(
+            {
+                "reason": waits.reason,
+                "message": _cut(waits.message),
+                "inputsDigest": waits.inputs_digest,
+            }
+        ),
         "blocked": trouble and {"reason": trouble.reason, "message": _cut(trouble.message)},
     }
     return _without_empty(entry)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from agent.doctor.tiny import NAME
 from agent.machine.probe import performance_cores
+from agent.process.admission import ADMITS_ALL
 from agent.process.health import EngineAddress
 from agent.process.launch import Launch, ProcessSnapshot
 from agent.process.owner import Processes
@@ -144,7 +145,7 @@ def _free_port() -> int:
 
 @contextmanager
 def _running(state: StateDir, launch: Launch) -> Iterator[Processes]:
-    processes = Processes(state)
+    processes = Processes(state, ADMITS_ALL)
     processes.start()
     try:
         processes.run(launch)

@@ -62,10 +62,8 @@ class CommandRenderer:
 
     def facts(self, fleet: Fleet, models: Sequence[Model]) -> dict[ObjectRef, ModelFacts]:
         """What the store knows of models that were downloaded."""
-        stored = {m.ref: self.store.lookup(model_file(m, fleet)) for m in models}
-        facts_by_ref = {
-            ref: self.store.facts(it.digest) for ref, it in stored.items() if it is not None
-        }
+        stored = {m.ref: self.store.digest_of(model_file(m, fleet)) for m in models}
+        facts_by_ref = {ref: self.store.facts(it) for ref, it in stored.items() if it is not None}
         return {ref: facts for ref, facts in facts_by_ref.items() if facts is not None}
 
     def render(

@@ -5,6 +5,7 @@
                                     (of a model that is served where it lies: links to its files)
     sha256/<digest>/.model.json     its files' names, sizes and digests, its format, what it took
     sha256/<digest>/.facts.json     what its header says; a cache, written by one of our versions
+    sha256/<digest>/.verified.json  the identity that each file had when its bytes were verified
     sources/<hash of source>.json   which digest was verified first for a source on this node
     pins/<digest>                   a person brought it: it stays for a while without being needed
     corrupt/<digest>                what `store verify` found damaged
@@ -21,7 +22,7 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,12 +31,13 @@ from agent.models.stored_facts import load_facts, save_facts
 from reconciler.api.errors import HeaderError, ModelError
 from reconciler.atomic import atomic_write, sync_directory
 from reconciler.memory import ModelFacts
-from reconciler.models.file import version_of
+from reconciler.models.file import identity_on_disk, version_of
 from reconciler.models.tree import check_paths
 from reconciler.ownfile import glance
 
 _MANIFEST = ".model.json"
 _FACTS = ".facts.json"
+_VERIFIED = ".verified.json"
 _DIGEST = re.compile("[0-9a-f]{64}")
 
 
@@ -87,29 +89,60 @@ class Stocked:
 class ContentStore:
     """The store's folder. Reads are cheap (a stat per file) and may come from any thread; writes of
     one digest must come from one thread of a process. `read_only` is for inspecting it: not even
-    facts are cached on disk."""
+    facts are cached on disk. `shared`: machines with different views of one volume use it, so that
+    only sizes identify its files."""
 
-    def __init__(self, root: Path, *, read_only: bool = False) -> None:
+    def __init__(self, root: Path, *, read_only: bool = False, shared: bool = False) -> None:
         self._read_only = read_only
+        self._shared = shared
         self._models = root / "sha256"
         self._sources = root / "sources"
         self._pins = root / "pins"
         self._corrupt = root / "corrupt"
         self._known: dict[str, StoredModel] = {}
+        self._verified: dict[str, Mapping[str, str]] = {}
         self._facts: dict[str, ModelFacts] = {}
 
     def get(self, digest: str) -> StoredModel | None:
-        """The model; None if it is missing, or its size is not what was verified."""
+        """Return the model if its files are those that were verified, else None."""
+        stored = self.held(digest)
+        if stored is None or not self._is_changed(stored):
+            return stored
+        self._known.pop(digest, None)  # another process may have stored it anew
+        return None
+
+    def held(self, digest: str) -> StoredModel | None:
+        """Return the model if the store's own files have the verified sizes. They, and files that
+        lie elsewhere, may have been changed since."""
         stored = self._known.get(digest) or self._read_manifest(digest)
         if stored is None or not _is_whole(stored):
-            self._known.pop(digest, None)
+            self._forget(digest)
             return None
         self._known[digest] = stored
         return stored
 
+    def changed(self, digest: str) -> StoredModel | None:
+        """Return a model of the store's own files that were changed since their verification."""
+        stored = self.held(digest)
+        if stored is None or any(file.version is not None for file in stored.files):
+            return None
+        return stored if self._is_changed(stored) else None
+
+    def identities(self, stored: StoredModel) -> Mapping[str, str]:
+        """Return the identity of each of the store's own files now. Raises OSError."""
+        own = (file.path for file in stored.files if file.version is None)
+        return {path: identity_on_disk((stored.base / path).stat()) for path in own}
+
+    def note_verified(self, digest: str, identities: Mapping[str, str]) -> None:
+        """Note that the files' bytes were verified while they had these identities."""
+        note = json.dumps(dict(identities)).encode()
+        atomic_write(self._models / digest / _VERIFIED, note)
+        self._verified.pop(digest, None)
+
     def all(self) -> tuple[StoredModel, ...]:
+        """Every model that the store holds, also with files that were changed since."""
         names = sorted(path.name for path in self._models.glob("*"))
-        return tuple(m for name in names if _DIGEST.fullmatch(name) and (m := self.get(name)))
+        return tuple(m for name in names if _DIGEST.fullmatch(name) and (m := self.held(name)))
 
     def inventory(self) -> tuple[Stocked, ...]:
         """Every model with the sources it answers for: it was the first that came from them."""
@@ -147,12 +180,14 @@ class ContentStore:
 
     def facts(self, digest: str) -> ModelFacts | None:
         """The facts of its header or config.json; None if it is missing or unreadable."""
-        stored = self.get(digest)
+        stored = self.held(digest)
         if stored is None:
             return None
         if digest not in self._facts:
             cache = self._models / digest / _FACTS
-            facts = load_facts(cache) or self._read_again(stored, cache)
+            facts = load_facts(cache)
+            if facts is None and not self._is_changed(stored):
+                facts = self._read_again(stored, cache)
             if facts is None:
                 return None
             self._facts[digest] = facts
@@ -188,6 +223,7 @@ class ContentStore:
         atomic_write(staging / _MANIFEST, json.dumps(manifest).encode())
         if arrived.facts is not None:
             save_facts(staging / _FACTS, arrived.facts)
+        identities: dict[str, str] = {}
         for file in arrived.files:
             target = base / file.path
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -196,6 +232,9 @@ class ContentStore:
                 continue
             file.at.chmod(0o444)
             file.at.rename(target)
+            identities[file.path] = identity_on_disk(target.stat())
+        if identities and not self._shared:
+            atomic_write(staging / _VERIFIED, json.dumps(identities).encode())
         for folder in {staging, *(p for p in base.rglob("*") if p.is_dir()), base}:
             sync_directory(folder)
         self._models.mkdir(parents=True, exist_ok=True)
@@ -203,7 +242,7 @@ class ContentStore:
         if pin:
             self.pin(arrived.digest)
         if self.get(arrived.digest) is None:
-            # damaged: its files have another size than when it was stored, or lay elsewhere
+            # damaged: its files were changed since it was stored, or lay elsewhere
             self._forget(arrived.digest)
             self._discard(final)
             staging.rename(final)
@@ -293,6 +332,7 @@ class ContentStore:
     def _forget(self, digest: str) -> None:
         self._known.pop(digest, None)
         self._facts.pop(digest, None)
+        self._verified.pop(digest, None)
 
     def _discard(self, folder: Path) -> None:
         """Hide the folder in one step, then remove it; a crash in between leaves only a hidden
@@ -318,6 +358,28 @@ class ContentStore:
             case _:
                 return None
 
+    def _is_changed(self, stored: StoredModel) -> bool:
+        """True if a file has another identity than when it was verified. The store's own files
+        without a noted identity were stored by an earlier version, and are unchanged."""
+        if not _are_in_place(stored):
+            return True
+        if self._shared:
+            return False
+        known = self._verified.get(stored.digest)
+        if known is not None and self._is_as_noted(stored, known):
+            return False
+        noted = _read_json(self._models / stored.digest / _VERIFIED)  # another process may write it
+        known = {path: str(identity) for path, identity in noted.items()}
+        self._verified[stored.digest] = known
+        return not self._is_as_noted(stored, known)
+
+    def _is_as_noted(self, stored: StoredModel, noted: Mapping[str, str]) -> bool:
+        try:
+            now = self.identities(stored) if noted else {}
+        except OSError:
+            return False
+        return all(now.get(path, identity) == identity for path, identity in noted.items())
+
     def _read_again(self, stored: StoredModel, cache: Path) -> ModelFacts | None:
         try:
             entry = stored.path.relative_to(stored.base).as_posix()
@@ -335,14 +397,20 @@ class ContentStore:
 
 
 def _is_whole(stored: StoredModel) -> bool:
+    own = (file for file in stored.files if file.version is None)
     try:
-        return all(_is_as_verified(file, (stored.base / file.path).stat()) for file in stored.files)
+        return all((stored.base / f.path).stat().st_size == f.size_bytes for f in own)
     except OSError:
         return False
 
 
-def _is_as_verified(file: StoredFile, now: os.stat_result) -> bool:
-    return now.st_size == file.size_bytes and file.version in (None, version_of(now))
+def _are_in_place(stored: StoredModel) -> bool:
+    """True if the files that lie elsewhere are those that were verified."""
+    elsewhere = (file for file in stored.files if file.version is not None)
+    try:
+        return all(version_of((stored.base / f.path).stat()) == f.version for f in elsewhere)
+    except OSError:
+        return False
 
 
 def _read_files(entries: object) -> tuple[StoredFile, ...] | None:

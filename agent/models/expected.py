@@ -86,7 +86,9 @@ def beside(
     for instance in running:
         successor = waits.pop(instance.ref, None)
         if successor is not None:
-            pending = Pending(successor.reason, successor.message, successor.since)
+            pending = Pending(
+                successor.reason, successor.message, successor.since, successor.inputs_digest
+            )
             instance = replace(instance, pending=pending)
         shown.append(instance)
     return tuple(shown), tuple(waits.values())

@@ -17,14 +17,16 @@ from pathlib import Path
 
 from agent.models.arrival import ArrivedFiles, Attempt, bring
 from agent.models.content_store import ContentStore, Stocked, StoredModel
+from agent.models.damage import damage_of
 from agent.models.disk import Reservations, free_space, used_bytes
 from agent.models.downloads import Download, DownloadPhase, Downloads, Transfer
 from agent.models.partial_files import clear, give_up, is_in_use, lock, only_user, touched
 from agent.state.writable import why_unwritable
 from agent.system.clock import Clock, SystemClock
 from reconciler.api.digest import digest
+from reconciler.api.errors import DownloadFailed
 from reconciler.api.quantity import show_bytes
-from reconciler.core.observation import ObservedDisk
+from reconciler.core.observation import ObservedDisk, Obstacle
 from reconciler.fleet.model_file import ModelFile
 from reconciler.memory import ModelFacts
 from reconciler.models.scheme import FetchContext
@@ -69,7 +71,7 @@ class ModelStore:
         self._pin = pin
         self._in_turn = in_turn
         self._clock = clock or SystemClock()
-        self.contents = ContentStore(root, read_only=read_only)
+        self.contents = ContentStore(root, read_only=read_only, shared=in_turn)
         self._downloads = Downloads(
             self._bring, clock=self._clock, changed=changed, max_running=max_downloads
         )
@@ -78,6 +80,23 @@ class ModelStore:
         """The verified model: the one with its digest, else the first one from its source."""
         known = self._expected(model)
         return self.contents.get(known) if known else None
+
+    def digest_of(self, model: ModelFile) -> str | None:
+        """Return the digest of a model that the store holds, also if its bytes must be verified
+        again before a start."""
+        known = self._expected(model)
+        return known if known and self.contents.held(known) else None
+
+    def why_unverified(self, model: ModelFile) -> Obstacle | None:
+        """Return why no process may load a model now; None if its bytes are verified."""
+        if self.lookup(model) is not None:
+            return None
+        download = self.download_of(model)
+        if download is not None and download.reason:
+            return Obstacle(download.reason, download.message)
+        what = "was changed" if self.digest_of(model) else "is not there as it was verified"
+        text = f"the file of {model.name} {what}: it starts once the bytes are verified"
+        return Obstacle("ModelGone", text)
 
     def facts(self, digest: str) -> ModelFacts | None:
         """The header facts of a stored GGUF; of a split one, of all its parts together."""
@@ -114,7 +133,7 @@ class ModelStore:
 
     def kept(self, keep: Collection[str]) -> frozenset[str]:
         """`keep`, and what stays in any case: models requested now, or fetched by a user lately."""
-        wanted = {stored.digest for m in self._downloads.models() if (stored := self.lookup(m))}
+        wanted = {known for m in self._downloads.models() if (known := self.digest_of(m))}
         return self.contents.pinned_since(self._clock.time() - _PINNED_S) | wanted | set(keep)
 
     def collect(self, keep: Collection[str]) -> tuple[str, ...]:
@@ -163,6 +182,9 @@ class ModelStore:
                 arrived[arriving[place].identities[0]] = used_bytes(place)
             elif not is_in_use(place):
                 others += used_bytes(place)
+        for model in arriving.values():
+            if (known := self._expected(model)) and (held := self.contents.changed(known)):
+                arrived[model.identities[0]] = held.own_bytes  # to be verified, not fetched
         if needed is not None:
             self._spare = frozenset(self.contents.unneeded(self.kept(needed)))
         contents = (self.contents.get(digest) for digest in self._spare)
@@ -201,6 +223,8 @@ class ModelStore:
         with self._alone(place, transfer):
             if self.lookup(model):  # another process has fetched it
                 return
+            if expected and self._verified_again(expected, transfer):
+                return
             arrived = self._arrive(place, transfer, expected)
             with self._shelving():
                 took_s = self._clock.monotonic() - (transfer.began or self._clock.monotonic())
@@ -214,6 +238,33 @@ class ModelStore:
                 )
                 self.contents.remember(model.origin, arrived.digest, arrived.resolved)
             shutil.rmtree(place, ignore_errors=True)
+
+    def _verified_again(self, digest: str, transfer: Transfer) -> bool:
+        """True if the store's files of a model were changed and have the verified bytes all the
+        same. Files with other bytes are set aside."""
+        held = self.contents.changed(digest)
+        if held is None:
+            return False
+        read = 0
+
+        def progress(count: int) -> None:
+            nonlocal read
+            read += count
+            transfer.progress(read, held.size_bytes)
+            if transfer.cancelled.is_set():
+                raise DownloadFailed("stopped while it was verified again")
+
+        transfer.state = DownloadPhase.VERIFYING
+        identities = self.contents.identities(held)
+        damage = damage_of(held, progress)
+        with self._shelving():
+            if damage is None:
+                self.contents.note_verified(digest, identities)
+                return True
+            aside = self.contents.set_aside(digest)
+        _log.warning("model %s: %s; moved to %s", transfer.model.name, damage, aside)
+        transfer.state = DownloadPhase.DOWNLOADING
+        return False
 
     def _arrive(self, place: Path, transfer: Transfer, expected: str | None) -> ArrivedFiles:
         place.mkdir(exist_ok=True)

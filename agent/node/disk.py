@@ -53,7 +53,7 @@ class ModelsDisk:
 
     def digests(self, models: Iterable[ModelFile]) -> set[str]:
         """The digests of those models that are here."""
-        return {stored.digest for model in models if (stored := self._store.lookup(model))}
+        return {known for model in models if (known := self._store.digest_of(model))}
 
     def _needed(self) -> set[str] | None:
         if self._declared is None:

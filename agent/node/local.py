@@ -14,6 +14,7 @@ from agent.models.expected import ExpectedFile, read_noted
 from agent.models.header_gate import HeaderGate
 from agent.models.revisions import KeptModels
 from agent.models.store import ModelStore
+from agent.node.admission import NodeAdmission
 from agent.node.disk import DeclaredModels, ModelsDisk
 from agent.node.drift import DriftWatch
 from agent.node.handover import Handover
@@ -66,19 +67,20 @@ class LocalAgent:
             hf_token_file=settings.downloads.token_file,
         )
         self.memory = MachineMemory()
+        renderer = renderer_of(node, self.state, self.store, settings)
+        self.by_hand = ByHand(self.state)
+        self.admission = NodeAdmission(renderer, self.by_hand)
         self.processes = Processes(
             self.state,
+            self.admission.checks(self.memory),
             timing=timing_of(settings),
             changed=changed,
-            refuses=self.memory.refusal,
         )
         self._kept = KeptModels(kept_file(self.state))
         self.disk = ModelsDisk(self.store, self._kept, self._running_models)
-        renderer = renderer_of(node, self.state, self.store, settings)
         self._headers = headers
         self._renderer = renderer
         self._doubted: tuple[str, ...] = ()
-        self.by_hand = ByHand(self.state)
         self.drift = DriftWatch(
             self.processes.snapshot,
             ask,
@@ -101,6 +103,7 @@ class LocalAgent:
             self.disk,
             self.drift,
             self.handover,
+            self.admission,
             settings.namespace,
         )
 

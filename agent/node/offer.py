@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 
 from agent.engines.engine import EngineFound
 from agent.engines.render import CommandRenderer
-from agent.node.obstacles import Obstacles
+from agent.node.admission import Obstacles
 from agent.process.holders import taken_ports
 from reconciler.api.errors import ApplyError, EngineError
 from reconciler.api.meta import ObjectRef

@@ -107,9 +107,7 @@ def renderer_of(
 def needed_digests(state: StateDir, store: ModelStore) -> frozenset[str]:
     """What the last revisions declare, and what processes here were started from: as the state
     directory tells it, without an agent."""
-    running = {
-        stored.digest for model in _recorded_models(state) if (stored := store.lookup(model))
-    }
+    running = {known for model in _recorded_models(state) if (known := store.digest_of(model))}
     return KeptModels(kept_file(state)).needed() | running
 
 
@@ -133,8 +131,7 @@ def needers(
 
 def _is_from(digest: str, record: ProcessRecord, store: ModelStore) -> bool:
     """Whether a process was started from a model, or is to be."""
-    models = (store.lookup(model) for model in _models_of(record))
-    if any(stored is not None and stored.digest == digest for stored in models):
+    if any(store.digest_of(model) == digest for model in _models_of(record)):
         return True
     return any(digest in word for word in record.launch.command.argv)
 

@@ -138,6 +138,7 @@ class AgentSteps(Listener):
         self._agent.disk.follow(_keeps(desired))
         here = [w for w in desired.assignment.workloads if w.node == self._name]
         self._suspended = tuple(w.ref for w in here if w.suspended)
+        self._agent.admission.suspend(self._suspended)
         note_suspended(self._agent.state, self._suspended)
         self._agent.follow(
             context_of(

@@ -14,6 +14,7 @@ from agent.byhand.asked import ByHand
 from agent.engines.render import CommandRenderer, Rendered, hot_change
 from agent.machine.memory import MachineMemory, ours_of
 from agent.models.expected import beside, still_meant
+from agent.node.admission import NodeAdmission
 from agent.node.disk import ModelsDisk
 from agent.node.drift import DriftWatch
 from agent.node.handover import Handover
@@ -51,6 +52,7 @@ class ProcessTarget:
         disk: ModelsDisk,
         drift: DriftWatch,
         handover: Handover,
+        admission: NodeAdmission,
         namespace: str | None = None,
     ) -> None:
         """`namespace`: services of others are not ours, and so is what runs of them here."""
@@ -64,6 +66,7 @@ class ProcessTarget:
         self._disk = disk
         self._drift = drift
         self._handover = handover
+        self._admission = admission
         self.undone: tuple[Undone, ...] = ()  # by the last pass, of what was not blocked
         self._namespace = namespace
         # services without a process when this life of the agent began, which are started again:
@@ -81,6 +84,7 @@ class ProcessTarget:
         state = target_state(
             self._node, self._renderer, workloads, self._clock(), own, seen.pools, disk
         )
+        self._admission.follow(workloads, state.obstacles)
         is_news = self._clock() - self._begun_at < _NEWS_S
         gone, self.gone_at_start = self.gone_at_start if is_news else {}, {}
         live = {

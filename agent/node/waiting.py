@@ -132,7 +132,11 @@ class WaitingServices:
                 self._store.ensure(model, self._context)
 
     def _may_begin(self, workload: Workload) -> bool:
-        return self._headers is None or self._headers.may_come(self._absent(workload))
+        if self._headers is None:
+            return True
+        # What the store holds is verified again from the disk: no header has to be read.
+        fetched = [m for m in self._absent(workload) if self._store.digest_of(m) is None]
+        return self._headers.may_come(fetched)
 
     def _absent(self, workload: Workload) -> list[ModelFile]:
         return [m for m in workload.model_files if self._store.lookup(m) is None]

@@ -35,6 +35,6 @@ class ModelLoads:
             _log.warning("what it took to bring the models is not known: %s", error)
 
     def _read_seconds(self) -> dict[str, float]:
-        contents = ContentStore(self._root, read_only=True)
+        contents = ContentStore(self._root, read_only=True, shared=True)
         loads = {n: load_seconds(self._root, contents, key) for n, key in self._keys.items()}
         return {name: took_s for name, took_s in loads.items() if took_s is not None}

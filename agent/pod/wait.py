@@ -27,7 +27,7 @@ def wait(
     """True once every path exists; False if stopped before. `root` is the store's folder, which may
     be mounted read-only. Raises UsageError, and DownloadFailed after the timeout."""
     keys = {path: key_of(root, path) for path in ready}
-    contents = ContentStore(root, read_only=True)
+    contents = ContentStore(root, read_only=True, shared=True)
     began = printed_at = time.monotonic()
     pause, printed = _LOOK_S[0], ""
     while True:

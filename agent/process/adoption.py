@@ -9,7 +9,6 @@ import logging
 import signal
 
 from agent.process import events
-from agent.process.events import Event
 from agent.process.identity import boot_id, find_marked, is_ours
 from agent.process.launch import Child, Launch
 from agent.process.orphan import is_elsewhere, orphan_of, runs_as
@@ -17,6 +16,7 @@ from agent.process.pidwatch import PidWatch
 from agent.process.records import ProcessRecord
 from agent.state.directory import StateDir
 from agent.system.clock import Clock
+from reconciler.core.observation import Obstacle
 
 _PATIENT_TRIES = 6  # a minute
 _BY_RECORD = "its pid, start time and marker are those of its record"
@@ -53,16 +53,23 @@ class Adoption:
         orphan = orphan_of(self._state, launch.ref)
         return orphan is not None and not runs_as(launch, orphan.identity.pid)
 
-    def without_record(self, launch: Launch, failures: int) -> Event | None:
-        """Own again a process whose record was lost, if it is what would be started; else end it:
-        with patience, since clients may wait for its answers. None: there is none."""
+    def without_record(self, launch: Launch) -> events.Spawned | None:
+        """Own again a process whose record was lost, if it is what would be started."""
+        orphan = orphan_of(self._state, launch.ref)
+        if orphan is None or not runs_as(launch, orphan.identity.pid):
+            return None
+        if not self._watch.add(orphan):
+            return None
+        _say_adopted(launch, orphan, f"{_BY_ITSELF}, and it runs as declared")
+        return events.Spawned(orphan)
+
+    def ends_first(self, launch: Launch, failures: int) -> Obstacle | None:
+        """End a process whose record was lost and that is not what would be started: with patience,
+        since clients may wait for its answers. None: there is none."""
         orphan = orphan_of(self._state, launch.ref)
         if orphan is None or not self._watch.add(orphan):
             return None
         pid = orphan.identity.pid
-        if runs_as(launch, pid):
-            _say_adopted(launch, orphan, f"{_BY_ITSELF}, and it runs as declared")
-            return events.Spawned(orphan)
         number = signal.SIGTERM if failures < _PATIENT_TRIES else signal.SIGKILL
         if self._sent.get(pid) is not number:
             self._sent[pid] = number
@@ -71,7 +78,7 @@ class Adoption:
         self._watch.signal(orphan, number)
         self._watch.remove(pid)
         text = f"pid {pid}, which served it before and has no record here, is ending"
-        return events.SpawnFailed("WaitsForPort", text)
+        return Obstacle("WaitsForPort", text)
 
 
 def _say_adopted(launch: Launch, child: Child, proof: str) -> None:

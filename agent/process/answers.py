@@ -9,7 +9,7 @@ from agent.process.events import Answered, Note, ProcessTiming, Reload, Save
 from agent.process.hang import still, what_follows
 from agent.process.launch import Phase
 from agent.process.quarantine import learn, models_to_leave_out
-from agent.process.stopping import end_hung
+from agent.process.stopping import begin_stop, end_hung
 from agent.process.unit import Step, Unit, with_reason
 from agent.system.clock import Moment
 
@@ -34,6 +34,9 @@ def answered(unit: Unit, event: Answered, now: Moment, timing: ProcessTiming) ->
         return reloading.answered(unit, event, now, timing)
     if unit.phase is not Phase.READY:
         return unit, ()
+    if (why := event.may_not_wake) is not None:
+        after, effects = begin_stop(unit, unit.intended, now, timing)
+        return after, (Note(f"ended in its sleep: {why.reason}: {why.message}"), *effects)
     if event.ready:
         unit = replace(unit, missed=0, wake_at=now.monotonic + timing.probe_ready_s)
         news = (Save(), Note("answers again")) if unit.reason != "Ready" else ()

@@ -15,15 +15,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from agent.process import events, health, logs, many, model_state
+from agent.process.admission import Admission, Beside, LeftOut, first_obstacle
 from agent.process.adoption import Adoption
 from agent.process.cputime import processor_seconds
 from agent.process.events import Effect, Event
 from agent.process.exits import classify
-from agent.process.holders import holder_of
 from agent.process.identity import boot_id, identity_of, variable_of
 from agent.process.launch import Child, Launch
 from agent.process.pidwatch import PidWatch, kill_leftovers
-from agent.process.ports import not_local
 from agent.process.records import ProcessRecord, Records
 from agent.process.spawn import spawn, write_files
 from agent.process.unit import Unit
@@ -32,6 +31,7 @@ from agent.state.directory import StateDir
 from agent.system.clock import Clock
 from reconciler.api.errors import EngineError, ReconcilerError, StateError, error_text
 from reconciler.api.meta import ObjectRef
+from reconciler.core.observation import Obstacle
 from reconciler.runtimes import RUNTIMES
 from reconciler.runtimes.many import ManyModels
 
@@ -43,9 +43,9 @@ _log = logging.getLogger(__name__)
 class Effects:
     """Processes, records and probes of one state directory.
 
-    `answer` takes a probe result from any thread; `note` takes one line for the notices; `refuses`
-    returns why the machine has not enough memory for a process now, or None; `neighbour` which
-    other service here still has its port. `adoption` knows processes of earlier runs again.
+    `answer` takes a probe result from any thread; `note` takes one line for the notices;
+    `admission` decides about each start; `beside` returns the other services of a launch.
+    `adoption` knows processes of earlier runs again.
     """
 
     def __init__(
@@ -56,8 +56,8 @@ class Effects:
         watch: PidWatch,
         answer: Callable[[ObjectRef, Event], None],
         note: Callable[[ObjectRef, str], None],
-        refuses: Callable[[Launch], str | None] = lambda _: None,
-        neighbour: Callable[[Launch], str | None] = lambda _: None,
+        admission: Admission,
+        beside: Callable[[Launch], Beside],
     ) -> None:
         self._state = state
         self._clock = clock
@@ -65,8 +65,8 @@ class Effects:
         self._watch = watch
         self._answer = answer
         self._note = note
-        self._refuses = refuses
-        self._neighbour = neighbour
+        self._admission = admission
+        self._beside = beside
         self._records = Records(state)
         self.adoption = Adoption(state, clock, watch)
         self._probers = ThreadPoolExecutor(_PROBERS, thread_name_prefix="probe")
@@ -80,7 +80,7 @@ class Effects:
         match effect:
             case events.Spawn(launch, without):
                 assert unit is not None
-                return self._spawn(unit, _left_out(launch, without))
+                return self._spawn(unit, launch, without)
             case events.Signal(child, number):
                 self._watch.signal(child, number)
             case events.AskReady():
@@ -169,18 +169,27 @@ class Effects:
         """Wait for the probes in progress; no probe is started after this."""
         self._probers.shutdown(wait=True, cancel_futures=True)
 
-    def _spawn(self, unit: Unit, launch: Launch) -> Event:
+    def _spawn(self, unit: Unit, launch: Launch, without: frozenset[str]) -> Event:
+        """Take back a process whose record was lost, or start one if it is admitted."""
+        if taken_back := self.adoption.without_record(_left_out(launch, without)):
+            return taken_back
+        unverified = self._admission.models_left_out(
+            launch, serves_single_models=_many(launch) is not None
+        )
+        refused = first_obstacle(
+            (
+                lambda: self._admission.obstacle(launch),
+                lambda: unverified.obstacle,
+                lambda: self.adoption.ends_first(launch, unit.failures),
+                lambda: self._admission.port_or_memory(self._state, launch, self._beside(launch)),
+            )
+        )
+        if refused is not None:
+            return events.SpawnFailed(refused.reason, refused.message)
+        return self._start(unit, _left_out(launch, without | unverified.models.keys()), unverified)
+
+    def _start(self, unit: Unit, launch: Launch, unverified: LeftOut) -> Event:
         """Write the intent to disk, then spawn: a crash between the two loses no child."""
-        if why := not_local(launch.host):
-            return events.SpawnFailed("HostIPNotLocal", why)
-        if follows := self.adoption.without_record(launch, unit.failures):
-            return follows
-        if why := self._neighbour(launch):
-            return events.SpawnFailed("WaitsForPort", why)
-        if (holder := holder_of(self._state, launch.host, launch.port)) is not None:
-            return events.SpawnFailed("PortInUse", holder.message)
-        if why := self._refuses(launch):
-            return events.SpawnFailed("MemoryFits", why)
         marker = uuid.uuid4().hex
         try:
             self._records.write(_record(unit, marker))
@@ -204,7 +213,7 @@ class Effects:
         child = Child(identity, marker, self._clock.time())
         self._own_pids.add(pid)
         self._watch.add(child)
-        return events.Spawned(child)
+        return events.Spawned(child, tuple(unverified.models.items()))
 
     def rotate(self, ref: ObjectRef) -> None:
         """Rotate the log. Serialized: a second rotation at once would copy the file that was just
@@ -215,6 +224,9 @@ class Effects:
     def _rewrite(self, ref: ObjectRef, ask: events.Rewrite) -> Event | None:
         """Write the files here, where no other thread writes them; the request to the process,
         which may block, goes to a helper thread."""
+        refused = self._admission.unverified(ask.launch).items()
+        unverified = {name: why for name, why in refused if name not in ask.loaded}
+        ask = replace(ask, without=ask.without | unverified.keys())
         command = _left_out(ask.launch, ask.without).command
         try:
             write_files(self._state.workload_dir(ref), command.files)
@@ -223,18 +235,20 @@ class Effects:
             return events.Rewritten(
                 ask.question, False, f"its files cannot be written: {error_text(error)}"
             )
-        self._probers.submit(self._ask_to_read, ref, ask)
+        self._probers.submit(self._ask_to_read, ref, ask, tuple(unverified.items()))
         return None
 
     # In helper threads.
 
-    def _ask_to_read(self, ref: ObjectRef, ask: events.Rewrite) -> None:
+    def _ask_to_read(
+        self, ref: ObjectRef, ask: events.Rewrite, unverified: events.Unverified
+    ) -> None:
         row = _many(ask.launch)
         try:
             if row is None:
                 answer = events.Rewritten(ask.question, False, "it cannot change single models")
             else:
-                answer = many.rewrite(ask, row)
+                answer = replace(many.rewrite(ask, row), unverified=unverified)
         except Exception as error:  # noqa: BLE001  without a result it would be reloading for ever
             _log.exception("bug in the reload of %s", ref.label)
             answer = events.Rewritten(ask.question, False, f"reload failed: {error}")
@@ -264,6 +278,7 @@ class Effects:
                 verdict.listening,
                 verdict.served,
                 computed_s=processor_seconds(pid) if ask.was_ready and verdict.silent else None,
+                may_not_wake=self._may_not_wake(launch, verdict),
             )
             if (row := _many(launch)) and verdict.listening is not None:
                 event = self._explain_models(ref, ask, row, event)
@@ -271,6 +286,13 @@ class Effects:
             _log.exception("bug in the probe of %s", ref.label)
             event = events.Answered(ask.question, False, "Loading", f"probe failed: {error}")
         self._answer(ref, event)
+
+    def _may_not_wake(self, launch: Launch, verdict: health.HealthVerdict) -> Obstacle | None:
+        """Return why a process whose only model sleeps may not load the model again."""
+        is_asleep = any(model.state == "sleeping" for model in verdict.served)
+        if not is_asleep or _many(launch) is not None:
+            return None
+        return next(iter(self._admission.unverified(launch).values()), None)
 
     def _explain_models(
         self, ref: ObjectRef, ask: events.AskReady, row: ManyModels, event: events.Answered
@@ -284,6 +306,7 @@ class Effects:
             served=model_state.with_reasons(event.served, failed),
             failures=failed,
             silent=many.silent_models(ask.launch, row),
+            unverified=tuple(self._admission.unverified(ask.launch).items()),
         )
 
     def _ask_slots(self, ref: ObjectRef, ask: events.AskSlots) -> None:

@@ -7,7 +7,11 @@ from dataclasses import dataclass
 
 from agent.process.launch import Child, Launch, Listening
 from agent.process.model_state import Failure
+from reconciler.core.observation import Obstacle
 from reconciler.fleet.command import ServedModel
+
+Unverified = tuple[tuple[str, Obstacle], ...]
+"""Models whose bytes may not be loaded, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +74,10 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Spawned:
-    """Result of Spawn: the process that was started."""
+    """Result of Spawn: the process that was started, without its `unverified` models."""
 
     child: Child
+    unverified: Unverified = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +112,8 @@ class Answered:
     failures: tuple[Failure, ...] = ()
     silent: frozenset[str] = frozenset()
     computed_s: float | None = None
+    unverified: Unverified = ()  # of many models: those that the process may not load
+    may_not_wake: Obstacle | None = None  # of one model that sleeps: why it may not be loaded again
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +128,14 @@ class SlotsAnswered:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """Result of Rewrite: whether the process read its files, and which models it loads now."""
+    """Result of Rewrite: whether the process read its files, and which models it loads now. Its
+    `unverified` models were left out."""
 
     question: int
     done: bool
     message: str = ""
     loading: tuple[str, ...] = ()
+    unverified: Unverified = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,13 +211,14 @@ class AskSlots:
 class Rewrite:
     """Write the launch's files again, without the models that are left out, and have the process
     read them. Then load `up` and the models to be preloaded, or any model if there are none of
-    these."""
+    these. `loaded` models are not touched, so they stay even if their files were changed."""
 
     question: int
     launch: Launch
     child: Child
     without: frozenset[str]
     up: tuple[str, ...]
+    loaded: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,13 +21,24 @@ class Reason:
 # The same start would fail the same way, so it is retried only after the longest pause.
 PERMANENT = frozenset({"ModelMissing", "ModelCorrupt", "ModelUnsupported", "BadFlag"})
 
+# Reasons of a wait for bytes that this node has not verified.
+UNVERIFIED = frozenset({"ModelGone", "ModelUnavailable", "DownloadFailed", "DiskFull"})
+
+# Reasons for which a process is not started by any plan either.
+NOT_TO_RUN = frozenset({"StoppedByHand", "Suspended", "NotRendered", "ProcessGone"})
+
 # Nothing was started, so a retry costs nothing; and no event tells when the cause is gone.
 REFUSED = frozenset(
     {
         *("MemoryFits", "PortInUse", "WaitsForPort", "HostIPNotLocal"),
         *("StateUnwritable", "KeyUnusable", "EngineMissing"),
+        *UNVERIFIED,
+        *NOT_TO_RUN,
     }
 )
+
+# A service that waits for one of these reasons has no memory.
+NEVER_STARTED = frozenset({"MemoryFits", *NOT_TO_RUN})
 
 # Log patterns, with the reason and the advice. The first row that matches any line wins.
 _TELLTALES = tuple(

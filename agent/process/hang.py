@@ -63,4 +63,4 @@ def what_follows(stillness: Stillness | None, timing: ProcessTiming) -> str:
 
 
 def ended_because(timing: ProcessTiming) -> str:
-    return f"it answered and computed nothing for {timing.hung_s:g} s"
+    return f"it gave no answer and used no processor for {timing.hung_s:g} s"

@@ -30,12 +30,14 @@ class Failure:
 @dataclass(frozen=True, slots=True)
 class Quarantined:
     """A model that failed to load too often. It is left out until its inputs change, a user
-    restarts the service or, if `until` (seconds since the epoch) is set, until then."""
+    restarts the service or, if `until` (seconds since the epoch) is set, until then. One that
+    `is_unverified` is left out until its bytes are verified; a record keeps only `until`."""
 
     name: str
     reason: str
     message: str
     until: float | None = None
+    is_unverified: bool = False
 
 
 class ReloadStage(StrEnum):

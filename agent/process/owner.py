@@ -22,6 +22,7 @@ from functools import partial
 from typing import TypeVar
 
 from agent.process import events
+from agent.process.admission import Admission
 from agent.process.events import Event, ProcessTiming
 from agent.process.launch import Launch, ProcessSnapshot
 from agent.process.pidwatch import PidWatch
@@ -50,20 +51,19 @@ class Processes:
     """Keeps the wanted processes of one state directory running.
 
     `changed` is called in the owner thread after each change of the snapshot: it must return at
-    once, and may wake a loop. The caller holds the state directory's lock. `refuses` is asked
-    before each start, with the services that already have memory: it returns why the process does
-    not fit, or None.
+    once, and may wake a loop. The caller holds the state directory's lock. `admission` decides
+    about each start, in the owner thread.
     """
 
     def __init__(
         self,
         state: StateDir,
+        admission: Admission,
         *,
         clock: Clock | None = None,
         timing: ProcessTiming | None = None,
         changed: Callable[[], None] = lambda: None,
         environ: Mapping[str, str] | None = None,
-        refuses: Callable[[Launch, tuple[ProcessSnapshot, ...]], str | None] = lambda *_: None,
     ) -> None:
         self._clock: Clock = clock or SystemClock()
         self._timing = timing or ProcessTiming()
@@ -81,7 +81,7 @@ class Processes:
             watch=self._watch,
             answer=self._submit_event,
             note=self._notice,
-            refuses=refuses,
+            admission=admission,
         )
         self._thread = threading.Thread(target=self._loop, name="processes", daemon=True)
         self._published: dict[ObjectRef, ProcessSnapshot] = {}

@@ -8,10 +8,10 @@ be slow, and ending it would cut its requests.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 
-from agent.process.events import Answered, ProcessTiming
+from agent.process.events import Answered, ProcessTiming, Unverified
 from agent.process.exits import PERMANENT
 from agent.process.model_state import Quarantined, mark_quarantined
 from agent.process.unit import Unit
@@ -50,14 +50,36 @@ def models_to_leave_out(
     unit: Unit, event: Answered, now: Moment, timing: ProcessTiming
 ) -> tuple[Quarantined, ...]:
     """The models to leave out from now on; the same as before if nothing changed."""
-    kept = {q.name: q for q in unit.quarantined if q.until is None or now.wall < q.until}
+    unverified = {name for name, _ in event.unverified}
+    kept = {q.name: q for q in unit.quarantined if _stays_out(q, unverified, now)}
     for failure in event.failures:
         lasting = failure.reason in PERMANENT
         if failure.name in kept or not (lasting or failure.times >= timing.failed_loads):
             continue
         until = None if lasting else now.wall + timing.backoff_max_s
         kept[failure.name] = Quarantined(failure.name, failure.reason, failure.message, until)
-    return tuple(sorted(kept.values(), key=lambda model: model.name))
+    loaded = {model.name for model in event.served if model.state in ("loaded", "loading")}
+    may_be_loaded = tuple((n, why) for n, why in event.unverified if n not in loaded)
+    return with_unverified(tuple(kept.values()), may_be_loaded, now, timing)
+
+
+def with_unverified(
+    quarantined: tuple[Quarantined, ...], unverified: Unverified, now: Moment, timing: ProcessTiming
+) -> tuple[Quarantined, ...]:
+    """Add the models whose bytes may not be loaded."""
+    known = {q.name: q for q in quarantined}
+    until = now.wall + timing.backoff_max_s
+    for name, why in unverified:
+        known.setdefault(
+            name, Quarantined(name, why.reason, why.message, until, is_unverified=True)
+        )
+    return tuple(sorted(known.values(), key=lambda model: model.name))
+
+
+def _stays_out(model: Quarantined, unverified: Set[str], now: Moment) -> bool:
+    if model.is_unverified:
+        return model.name in unverified
+    return model.until is None or now.wall < model.until
 
 
 def _mark_silent(model: ServedModel, silent: Mapping[str, int]) -> ServedModel:

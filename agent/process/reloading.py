@@ -29,6 +29,7 @@ from agent.process.events import (
 )
 from agent.process.launch import Phase
 from agent.process.model_state import Reloading, ReloadStage
+from agent.process.quarantine import with_unverified
 from agent.process.stopping import begin_stop
 from agent.process.unit import Step, Unit, ask_ready, asked, drain_times, with_reason
 from agent.system.clock import Moment
@@ -123,6 +124,8 @@ def rewritten(unit: Unit, event: Rewritten, now: Moment, timing: ProcessTiming) 
     ):
         return unit, ()
     assert under_way is not None
+    quarantined = with_unverified(unit.quarantined, event.unverified, now, timing)
+    unit = replace(unit, quarantined=quarantined)
     then = under_way.then
     if not event.done:
         after, effects = begin_stop(unit, then.launch if then else unit.launch, now, timing)
@@ -188,7 +191,9 @@ def _rewrite(unit: Unit, *before: Effect) -> Step:
     )
     unit = asked(unit, None)
     assert unit.child is not None
-    write = Rewrite(unit.question, unit.launch, unit.child, unit.left_out, under_way.up)
+    loaded = {m.name for m in unit.served if m.state in ("loaded", "loading")}
+    untouched = frozenset(loaded - under_way.models)
+    write = Rewrite(unit.question, unit.launch, unit.child, unit.left_out, under_way.up, untouched)
     return unit, (*before, Save(), write)
 
 

@@ -48,7 +48,7 @@ from agent.process.events import (
 from agent.process.hang import ended_because
 from agent.process.launch import Child, Launch, Phase, ProcessSnapshot
 from agent.process.model_state import ReloadStage
-from agent.process.quarantine import shown_models
+from agent.process.quarantine import shown_models, with_unverified
 from agent.process.stopping import ask_slots, begin_stop, end_drain, kill, slots_answered
 from agent.process.unit import Step, Unit, ask_ready, first_question, with_reason
 from agent.system.clock import Moment
@@ -71,8 +71,8 @@ def step(unit: Unit | None, event: Event, now: Moment, timing: ProcessTiming) ->
             return _restart(unit, now, timing)
         case Stop():
             return _stop(unit, now, timing)
-        case Spawned(child):
-            return _spawned(unit, child, now, timing)
+        case Spawned():
+            return _spawned(unit, event, now, timing)
         case SpawnFailed(reason, message):
             return back_off(unit, reason, message, None, now, timing)
         case Exited():
@@ -227,9 +227,11 @@ def _spawn(unit: Unit, launch: Launch, now: Moment) -> Step:
     return fresh, (Spawn(launch, fresh.left_out),)
 
 
-def _spawned(unit: Unit, child: Child, now: Moment, timing: ProcessTiming) -> Step:
+def _spawned(unit: Unit, event: Spawned, now: Moment, timing: ProcessTiming) -> Step:
+    child = event.child
     unit = replace(
         unit,
+        quarantined=with_unverified(unit.quarantined, event.unverified, now, timing),
         phase=Phase.LOADING,
         child=child,
         question=max(unit.question, first_question(child)),

@@ -8,9 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from agent.process import events, supervisor
+from agent.process.admission import Admission, Beside
 from agent.process.backoff import waiting
 from agent.process.effects import Effects
 from agent.process.events import Effect, Event, ProcessTiming
+from agent.process.exits import NEVER_STARTED
 from agent.process.identity import boot_id
 from agent.process.launch import Launch, ProcessSnapshot
 from agent.process.pidwatch import PidWatch
@@ -29,8 +31,7 @@ class Units:
     """One unit for each service that is wanted or has a process.
 
     `answer` takes a probe's result from any thread and feeds it here in the owner's; `note` takes a
-    line about a service; `refuses` is asked before each start, with the services that already have
-    memory, and returns why the process does not fit, or None.
+    line about a service; `admission` decides about each start.
     """
 
     def __init__(
@@ -43,15 +44,12 @@ class Units:
         watch: PidWatch,
         answer: Callable[[ObjectRef, Event], None],
         note: Callable[[ObjectRef, str], None],
-        refuses: Callable[[Launch, tuple[ProcessSnapshot, ...]], str | None],
+        admission: Admission,
     ) -> None:
         self._clock = clock
         self._timing = timing
         self._note = note
-        self._refuses = refuses
-        self._effects = Effects(
-            state, clock, environ, watch, answer, note, self._refused, self._neighbour
-        )
+        self._effects = Effects(state, clock, environ, watch, answer, note, admission, self._beside)
         self._units: dict[ObjectRef, Unit] = {}
         self._shown: dict[ObjectRef, tuple[Unit, ProcessSnapshot]] = {}
         self._clock_gap = 0.0
@@ -213,20 +211,17 @@ class Units:
         )
         return replace(unit, quarantined=record.quarantined)
 
-    def _neighbour(self, launch: Launch) -> str | None:
-        """The service here whose process still has the port of a launch, in words."""
-        for ref, unit in self._units.items():
-            if ref != launch.ref and unit.child is not None and unit.launch.port == launch.port:
-                doing = "is leaving" if unit.phase.is_stopping else "has"
-                return f"{ref.label} {doing} port {launch.port}"
-        return None
-
-    def _refused(self, launch: Launch) -> str | None:
-        """Why there is not enough memory for a launch. A service that waits for a restart after a
-        crash keeps its memory; one that was refused memory holds none."""
-        beside = (unit for ref, unit in self._units.items() if ref != launch.ref)
-        has_memory = (u for u in beside if u.child is not None or u.reason != "MemoryFits")
-        return self._refuses(launch, tuple(supervisor.show(u, self._timing) for u in has_memory))
+    def _beside(self, launch: Launch) -> Beside:
+        """The other services. One that waits for a restart after a crash keeps its memory."""
+        others = [unit for ref, unit in self._units.items() if ref != launch.ref]
+        has_memory = (u for u in others if u.child is not None or u.reason not in NEVER_STARTED)
+        on_port = (u for u in others if u.child is not None and u.launch.port == launch.port)
+        neighbour = next(on_port, None)
+        doing = "is leaving" if neighbour and neighbour.phase.is_stopping else "has"
+        return Beside(
+            tuple(supervisor.show(u, self._timing) for u in has_memory),
+            f"{neighbour.launch.ref.label} {doing} port {launch.port}" if neighbour else "",
+        )
 
     def _something_came_free(self) -> None:
         now = self._clock.monotonic()

@@ -120,6 +120,15 @@ class Answers:
             if not (ref in there and there[ref].ready)
         )
 
+    def blocked(self) -> tuple[NotReady, ...]:
+        """Every service that answers here and that the last plan leaves as it is."""
+        observed, plan = self._board.observed, self._board.plan
+        if observed is None or plan is None:
+            return ()
+        ready = {instance.ref for instance in self.instances() if instance.ready}
+        own = (b for b in plan.blocked if b.target == self.target and b.ref in ready)
+        return tuple(NotReady(b.ref.label, b.reason, b.message) for b in own)
+
     def _body(
         self,
         observed: Observation,

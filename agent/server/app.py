@@ -100,6 +100,10 @@ class _Node:
             "notReady": [
                 {"service": m.service, "reason": m.reason, "message": m.message} for m in missing
             ],
+            "blocked": [
+                {"service": b.service, "reason": b.reason, "message": b.message}
+                for b in self._answers.blocked()
+            ],
         }
         return JSONResponse(document, 503 if missing else 200)
 

@@ -133,6 +133,9 @@ class PendingState(WireModel):
     reason: str
     message: str | None = None
     since: Time | None = None
+    inputs_digest: Annotated[
+        str | None, Field(description="Digest of the inputs that it waits to have.")
+    ] = None
 
 
 class InstanceState(WireModel):

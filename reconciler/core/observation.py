@@ -12,6 +12,8 @@ from reconciler.fleet.command import ServedModel
 from reconciler.fleet.workload import PoolNeed, Workload
 
 SCALED_TO_ZERO = "ScaledToZero"
+REFUSED_MODEL = ("ModelCorrupt", "ModelUnavailable")
+"""Reasons for which other bytes or another commit are needed: waiting does not help."""
 
 
 class DriftKind(StrEnum):
@@ -44,11 +46,13 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What an instance waits for to become as it is declared now: a CamelCase word, and why."""
+    """What an instance waits for to become as it is declared now: a CamelCase word, and why.
+    `inputs_digest` is that of the declaration which waits; None: that of the instance."""
 
     reason: str
     message: str
     since: float | None = None  # seconds since the epoch
+    inputs_digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,16 @@ class Instance:
     def is_scaled_to_zero(self) -> bool:
         """Whether it has no pod. It is ready if something starts one as soon as it is asked."""
         return self.reason == SCALED_TO_ZERO
+
+    def refused_model(self, want: Workload) -> Obstacle | None:
+        """Return why its node refuses the bytes of a model that `want` needs."""
+        waits = self.pending
+        if waits is None and not self.was_started:
+            waits = Pending(self.reason, self.message, inputs_digest=self.inputs_digest)
+        if waits is None or waits.reason not in REFUSED_MODEL:
+            return None
+        is_same = (waits.inputs_digest or self.inputs_digest) == want.inputs_digest
+        return Obstacle(waits.reason, waits.message) if is_same else None
 
     @property
     def has_process(self) -> bool:

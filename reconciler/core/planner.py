@@ -165,12 +165,16 @@ def _unless_in_vain(
     causes: Causes,
 ) -> Change | Blocked | None:
     """Nothing is stopped for a start that would fail, and nothing is said to start where it would
-    not: neither what a change starts, nor what its owner tries to start again and again."""
+    not: neither what a change starts, nor what its owner tries to start again and again. A process
+    whose model is refused by now goes on, and is reported."""
+    if want is None or want.suspended:
+        return step
+    refused = have.refused_model(want) if have is not None and want.pool is None else None
     is_tried = step is None and have is not None and have.pid is None and not have.ready
     is_change = isinstance(step, Change) and not step.is_shown_only and _starts(step)
-    if want is None or want.suspended or not (is_tried or is_change):
+    if not (is_tried or is_change or (step is None and refused)):
         return step
-    obstacle = state.obstacle_of(want)
+    obstacle = refused or state.obstacle_of(want)
     if obstacle is None:
         return step
     kept = "; left as it is" if have is not None and have.pid is not None else ""

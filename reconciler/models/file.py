@@ -3,8 +3,8 @@
 They are copied. With a link to the original, rewriting the file could change a process that has the
 model mapped, and truncating it would kill the process (SIGBUS). Where a Model says `inPlace` its
 author takes that in exchange for the disk and the time of a copy: the original is read once, and
-known from then on by its inode, size and time. A link at the path is followed if it leads to a
-file, so that a folder of a download cache can be named. Files that are not on a disk
+known from then on by its device, inode, size, mtime and ctime. A link at the path is followed if it
+leads to a file, so that a folder of a download cache can be named. Files that are not on a disk
 are refused: otherwise the author of a Model could have /proc/self/environ, this program's own
 variables, stored as one.
 """
@@ -199,8 +199,14 @@ def _piece(path: str, at: int, count: int) -> Piece:
 
 
 def version_of(status: os.stat_result) -> str:
-    """What changes when somebody writes or replaces a file."""
-    return f"{status.st_ino}-{status.st_size}-{status.st_mtime_ns}"
+    """Return the identity of a file on this machine: its device and its `identity_on_disk`."""
+    return f"{status.st_dev}-{identity_on_disk(status)}"
+
+
+def identity_on_disk(status: os.stat_result) -> str:
+    """Return a value that changes when a file is written or replaced. A program can set a file's
+    mtime back but not its ctime. A chmod, a rename and a hard link change the ctime as well."""
+    return f"{status.st_ino}-{status.st_size}-{status.st_mtime_ns}-{status.st_ctime_ns}"
 
 
 SCHEME = Scheme("file", _check, lambda source: (), _fetch, _files, _is_folder, _pieces)

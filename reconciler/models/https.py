@@ -98,7 +98,8 @@ def _attempt(request: FetchRequest) -> bool:
                     return True
             case _:
                 raise _refusal(request.source, response, access)
-        _stream(response, partial)
+        has_ranges = response.status == 206 or "Range" not in headers or "If-Range" in headers
+        _stream(response, partial, _starts_over(partial, request.sha256, has_ranges=has_ranges))
     return True
 
 
@@ -177,14 +178,24 @@ def _validator(response: HTTPResponse) -> str | None:
     return validator if validator and validator.isprintable() else None
 
 
-def _stream(response: HTTPResponse, partial: Partial) -> None:
+def _starts_over(partial: Partial, sha256: str | None, *, has_ranges: bool) -> str:
+    """Return why the next attempt cannot continue after the bytes that are here; empty: it can."""
+    if not has_ranges:
+        return "its server sends no ranges"
+    if partial.validator or sha256:
+        return ""
+    return "its server sends no strong ETag and no Last-Modified; set spec.sha256"
+
+
+def _stream(response: HTTPResponse, partial: Partial, starts_over: str) -> None:
     while chunk := response.read1(_BLOCK):
         partial.write(chunk)
     partial.check()  # a cancelled read looks like the end of the stream
     if partial.total is not None and partial.received != partial.total:
+        follows = f"starts over: {starts_over}" if starts_over else "continues from there"
         raise DownloadFailed(
             f"the connection ended after {partial.received} of {partial.total} bytes;"
-            " the next attempt goes on from there"
+            f" the next attempt {follows}"
         )
 
 

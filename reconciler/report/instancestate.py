@@ -50,13 +50,16 @@ def instance_state(
         gone=instance.gone,
         pending=pending
         and wire.PendingState(
-            reason=pending.reason, message=pending.message or None, since=pending.since
+            reason=pending.reason,
+            message=pending.message or None,
+            since=pending.since,
+            inputs_digest=pending.inputs_digest,
         ),
     )
 
 
 def read_instance(instance: wire.InstanceState, target: str) -> Instance:
-    source, pending = instance.source, instance.pending
+    source = instance.source
     return Instance(
         ref=read_ref(instance.ref),
         target=target,
@@ -94,8 +97,14 @@ def read_instance(instance: wire.InstanceState, target: str) -> Instance:
         measured=tuple(
             (m.pool, m.measured_bytes) for m in instance.memory if m.measured_bytes is not None
         ),
-        pending=Pending(pending.reason, pending.message or "", pending.since) if pending else None,
+        pending=_pending(instance.pending),
     )
+
+
+def _pending(state: wire.PendingState | None) -> Pending | None:
+    if state is None:
+        return None
+    return Pending(state.reason, state.message or "", state.since, state.inputs_digest)
 
 
 def _memory(instance: Instance) -> tuple[wire.Memory, ...]:

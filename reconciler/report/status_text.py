@@ -195,14 +195,17 @@ def _facts_below(
     instance: Instance, declared: DeclaredService | None, status: Status, view: StatusStyle
 ) -> Iterator[Fact]:
     """Why nothing answers, what refuses its change, what drifted, and a router's models."""
-    if instance.message and (not instance.ready or instance.is_scaled_to_zero):
+    blocked = declared.message if declared is not None else ""  # may be what it waits for
+    is_silent = not instance.ready or instance.is_scaled_to_zero
+    if instance.message and is_silent and not blocked.startswith(instance.message):
         yield Tone.QUIET if instance.ready else None, instance.message
     if instance.reason in _LOGGED and instance.target.startswith("node/"):
         yield None, f"on the node, `fleet-agent logs {instance.ref.label}` shows more"
         if instance.reason == "NotResponding":
             again = starts_again(instance.ref, status.observed.targets[instance.target])
             yield None, f"{again} anew"
-    if (pending := instance.pending) is not None:
+    pending = instance.pending
+    if pending is not None and not (pending.message and blocked.startswith(pending.message)):
         why = f": {pending.message}" if pending.message else ""
         tone = Tone.CHANGE if pending.reason in _COMING else Tone.BAD
         yield tone, f"update pending: {pending.reason}{why}"

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from agent.process.admission import ADMITS_ALL
 from agent.process.identity import MARKER_VARIABLE, identity_of
 from agent.process.launch import Phase
 from agent.process.owner import Processes
@@ -60,7 +61,7 @@ def start(state: StateDir, clock: MovedClock) -> Iterator[Start]:
     owners: list[Processes] = []
 
     def make() -> Processes:
-        owners.append(Processes(state, clock=clock, timing=QUICK))
+        owners.append(Processes(state, ADMITS_ALL, clock=clock, timing=QUICK))
         owners[-1].start()
         return owners[-1]
 
@@ -152,7 +153,7 @@ def test_an_owner_that_came_to_stop_something_starts_nothing(
     os.kill(pids["down"], signal.SIGKILL)
     wait_for(lambda: not alive(pids["down"]))
     before = state.record_file(service("down")).read_bytes()
-    owner = Processes(state, clock=clock, timing=QUICK)
+    owner = Processes(state, ADMITS_ALL, clock=clock, timing=QUICK)
 
     owner.start(revive=False)
     clock.passed_s += LONGEST_BACKOFF_S

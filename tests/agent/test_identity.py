@@ -23,6 +23,7 @@ from agent.process.pidwatch import PidWatch, kill_leftovers
 from agent.process.spawn import CONFIG_VARIABLE
 from agent.state.directory import StateDir
 from agent.system.clock import SystemClock
+from reconciler.core.observation import Obstacle
 from tests.support.owner import launch, service
 from tests.support.pids import alive
 from tests.support.wait import wait_for
@@ -287,7 +288,7 @@ def test_a_process_is_what_would_be_started_by_its_words_and_variables(
             ("sh", "-c", "sleep 600"),
             "default/chat: pid {} is sent SIGTERM: no record knows it, but its folder and marker"
             " are of this state directory, and it does not run as declared",
-            events.SpawnFailed,
+            Obstacle,
         ),
     ],
 )
@@ -297,7 +298,7 @@ def test_what_becomes_of_a_process_without_a_record_is_said_once(
     caplog: pytest.LogCaptureFixture,
     argv: tuple[str, ...],
     said: str,
-    event: type[events.Event],
+    event: type[events.Event | Obstacle],
 ) -> None:
     caplog.set_level("INFO", "agent.process.adoption")
     made = launch("chat", 20000)
@@ -306,10 +307,11 @@ def test_what_becomes_of_a_process_without_a_record_is_said_once(
     watch = PidWatch(reads)
     adoption = Adoption(state, SystemClock(), watch)
 
-    follows = adoption.without_record(wanted, 0)
-    if event is events.SpawnFailed:
+    follows = adoption.without_record(wanted) or adoption.ends_first(wanted, 0)
+    if event is Obstacle:
         wait_for(lambda: not alive(orphan))
-        assert adoption.without_record(wanted, 1) is None
+        assert adoption.without_record(wanted) is None
+        assert adoption.ends_first(wanted, 1) is None
     watch.close()
     os.close(reads)
     os.close(wakes)

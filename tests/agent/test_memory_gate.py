@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from agent.machine.memory import MachineMemory
+from agent.process.admission import ADMITS_ALL
 from agent.process.launch import Launch, Phase
 from agent.process.owner import Processes
 from agent.process.records import Records
@@ -60,7 +61,7 @@ def owner(state: StateDir, root: Path) -> Iterator[Processes]:
 def new_owner(state: StateDir, root: Path) -> Processes:
     memory = MachineMemory(machine(root))
     memory.follow(stated())
-    processes = Processes(state, timing=TIMING, refuses=memory.refusal)
+    processes = Processes(state, replace(ADMITS_ALL, no_room=memory.refusal), timing=TIMING)
     processes.start()
     return processes
 

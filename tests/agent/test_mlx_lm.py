@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from agent.process.admission import ADMITS_ALL
 from agent.process.launch import Launch
 from agent.process.owner import Processes
 from agent.state.directory import StateDir
@@ -78,7 +79,7 @@ def test_an_argument_that_would_change_what_was_admitted_is_refused(
 
 @pytest.fixture
 def owner(tmp_path: Path) -> Iterator[Processes]:
-    processes = Processes(StateDir.open(tmp_path / "state"), timing=QUICK)
+    processes = Processes(StateDir.open(tmp_path / "state"), ADMITS_ALL, timing=QUICK)
     processes.start()
     yield processes
     processes.close(stop_children=True)

@@ -19,6 +19,7 @@ import pytest
 
 from agent.cli import status
 from agent.node.view import recorded_leaving
+from agent.process.admission import ADMITS_ALL, Beside
 from agent.process.cputime import processor_seconds
 from agent.process.effects import Effects
 from agent.process.launch import Phase
@@ -63,7 +64,7 @@ def clock() -> MovedClock:
 
 @pytest.fixture
 def owner(state: StateDir, clock: MovedClock) -> Iterator[Processes]:
-    processes = Processes(state, clock=clock, timing=QUICK)
+    processes = Processes(state, ADMITS_ALL, clock=clock, timing=QUICK)
     processes.start()
     yield processes
     processes.close(stop_children=True, deadline_s=5)
@@ -268,7 +269,10 @@ def test_a_log_that_two_rotate_at_once_is_kept(state: StateDir, clock: MovedCloc
     path.write_bytes(b"x" * LOG_CAP_BYTES)
     woken, watched = socket.socketpair()
     with woken, watched:
-        effects = Effects(state, clock, {}, PidWatch(watched.fileno()), _nothing, _nothing)
+        watch = PidWatch(watched.fileno())
+        effects = Effects(
+            state, clock, {}, watch, _nothing, _nothing, ADMITS_ALL, lambda _: Beside()
+        )
 
         with ThreadPoolExecutor(8) as probes:
             list(probes.map(lambda _: effects.rotate(service("chat")), range(8)))
@@ -469,7 +473,9 @@ def test_a_live_process_that_stops_answering_is_shown_and_left_running(
 
 
 def test_a_process_that_hangs_is_replaced_by_another(state: StateDir) -> None:
-    processes = Processes(state, timing=replace(QUICK, misses=2, hung_s=0.0, backoff_first_s=0.01))
+    processes = Processes(
+        state, ADMITS_ALL, timing=replace(QUICK, misses=2, hung_s=0.0, backoff_first_s=0.01)
+    )
     processes.start()
     try:
         processes.run(launch("chat", own_port()))
@@ -483,7 +489,9 @@ def test_a_process_that_hangs_is_replaced_by_another(state: StateDir) -> None:
 
     assert not alive(hung)
     assert after.failures == 1
-    assert any("answered and computed nothing" in notice.text for notice in processes.notices())
+    assert any(
+        "gave no answer and used no processor" in notice.text for notice in processes.notices()
+    )
 
 
 def test_what_a_process_and_those_below_it_compute_is_counted() -> None:
@@ -518,7 +526,7 @@ def test_a_child_gets_a_scrubbed_environment(state: StateDir) -> None:
         "XDG_CONFIG_HOME": "/home/someone/.config",
         "AWS_SECRET_ACCESS_KEY": "secret",
     }
-    processes = Processes(state, timing=QUICK, environ=environ)
+    processes = Processes(state, ADMITS_ALL, timing=QUICK, environ=environ)
     processes.start()
     port = own_port()
     wanted = launch("chat", port)
@@ -573,7 +581,7 @@ def test_what_a_process_prints_is_in_its_log(owner: Processes, state: StateDir) 
 
 
 def test_closing_can_leave_the_children_running(state: StateDir) -> None:
-    processes = Processes(state, timing=QUICK)
+    processes = Processes(state, ADMITS_ALL, timing=QUICK)
     processes.start()
     port = own_port()
     processes.run(launch("chat", port))
@@ -582,7 +590,7 @@ def test_closing_can_leave_the_children_running(state: StateDir) -> None:
 
     processes.close(stop_children=False)
     answered = get(port, "/health")
-    again = Processes(state, timing=QUICK)
+    again = Processes(state, ADMITS_ALL, timing=QUICK)
     again.start()
     adopted = wait_ready(again, "chat")
     again.close(stop_children=True, deadline_s=5)
@@ -593,7 +601,7 @@ def test_closing_can_leave_the_children_running(state: StateDir) -> None:
 
 
 def test_closing_kills_what_outlives_the_deadline(state: StateDir) -> None:
-    processes = Processes(state, timing=replace(QUICK, terminate_s=HOUR_S))
+    processes = Processes(state, ADMITS_ALL, timing=replace(QUICK, terminate_s=HOUR_S))
     processes.start()
     processes.run(launch("chat", own_port(), "--ignore-sigterm"))
     pid = wait_ready(processes, "chat").pid
@@ -606,7 +614,7 @@ def test_closing_kills_what_outlives_the_deadline(state: StateDir) -> None:
 
 
 def test_closing_ends_also_what_was_begun_a_moment_before(state: StateDir) -> None:
-    processes = Processes(state, timing=QUICK)
+    processes = Processes(state, ADMITS_ALL, timing=QUICK)
     processes.start()
 
     processes.run(launch("chat", own_port()))
@@ -616,7 +624,7 @@ def test_closing_ends_also_what_was_begun_a_moment_before(state: StateDir) -> No
 
 
 def test_a_closed_owner_takes_no_orders(state: StateDir) -> None:
-    processes = Processes(state)
+    processes = Processes(state, ADMITS_ALL)
     processes.start()
     processes.close(stop_children=False)
 
@@ -625,7 +633,7 @@ def test_a_closed_owner_takes_no_orders(state: StateDir) -> None:
 
 
 def test_a_call_is_waited_for_while_its_owner_lives(owner: Processes, state: StateDir) -> None:
-    done, never_begun = threading.Event(), Processes(state)
+    done, never_begun = threading.Event(), Processes(state, ADMITS_ALL)
     threading.Timer(0.3, done.set).start()  # longer than it takes to look whether the owner lives
 
     assert owner.call(lambda: done.wait(PATIENCE_S))
@@ -651,7 +659,7 @@ def test_a_surprise_in_a_callback_does_not_end_the_owner(
     def fail() -> None:
         raise RuntimeError("surprise")
 
-    processes = Processes(state, timing=QUICK, changed=fail)
+    processes = Processes(state, ADMITS_ALL, timing=QUICK, changed=fail)
     processes.start()
 
     processes.run(launch("chat", own_port()))

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from agent.process.admission import ADMITS_ALL
 from agent.process.launch import Launch
 from agent.process.model_state import Reloading, ReloadStage
 from agent.process.owner import Processes
@@ -61,7 +62,7 @@ def start(state: StateDir) -> Iterator[Callable[[], Processes]]:
     def begin() -> Processes:
         if owners:
             owners[-1].close(stop_children=False)
-        owners.append(Processes(state, timing=QUICK))
+        owners.append(Processes(state, ADMITS_ALL, timing=QUICK))
         owners[-1].start()
         return owners[-1]
 

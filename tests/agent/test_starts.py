@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.process.admission import ADMITS_ALL
 from agent.process.holders import holder_of, leftovers, started_of, stranger_on, taken_ports
 from agent.process.identity import variable_of
 from agent.process.launch import Launch
@@ -30,7 +31,7 @@ def state(tmp_path: Path) -> StateDir:
 
 @pytest.fixture
 def owner(state: StateDir) -> Iterator[Processes]:
-    processes = Processes(state, timing=QUICK)
+    processes = Processes(state, ADMITS_ALL, timing=QUICK)
     processes.start()
     yield processes
     processes.close(stop_children=True, deadline_s=5)
@@ -159,7 +160,7 @@ def test_a_bug_in_a_start_is_said_and_ends_it(state: StateDir) -> None:
     def bug(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    processes = Processes(state, timing=QUICK, refuses=bug)
+    processes = Processes(state, replace(ADMITS_ALL, no_room=bug), timing=QUICK)
     processes.start()
     processes.run(launch("chat", own_port()))
     try:
@@ -192,7 +193,7 @@ def test_a_copied_state_directory_knows_the_service_and_not_the_process_of_the_f
 
 def test_what_was_to_stop_and_has_no_process_is_forgotten(state: StateDir) -> None:
     Records(state).write(ProcessRecord(launch("chat", own_port()), wanted=False, boot="b"))
-    processes = Processes(state, timing=QUICK)
+    processes = Processes(state, ADMITS_ALL, timing=QUICK)
 
     processes.start()
     left = processes.snapshot(), Records(state).read_all()
@@ -211,7 +212,7 @@ def test_what_was_wanted_and_has_no_process_is_started_only_by_who_keeps_it(
     state: StateDir, *, revive: bool
 ) -> None:
     Records(state).write(ProcessRecord(launch("chat", own_port()), wanted=True, boot="b"))
-    processes = Processes(state, timing=QUICK)
+    processes = Processes(state, ADMITS_ALL, timing=QUICK)
 
     processes.start(revive=revive)
     try:

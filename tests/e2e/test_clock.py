@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.engines.engine import find_engine
+from agent.process.admission import ADMITS_ALL
 from agent.process.launch import Launch
 from agent.process.owner import Processes
 from agent.state.directory import StateDir
@@ -32,7 +33,7 @@ def clock() -> MovedClock:
 
 @pytest.fixture
 def owner(tmp_path: Path, clock: MovedClock) -> Iterator[Processes]:
-    processes = Processes(StateDir.open(tmp_path / "state"), clock=clock, timing=QUICK)
+    processes = Processes(StateDir.open(tmp_path / "state"), ADMITS_ALL, clock=clock, timing=QUICK)
     processes.start()
     yield processes
     processes.close(stop_children=True)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from agent.process.admission import ADMITS_ALL
 from agent.process.events import ProcessTiming
 from agent.process.launch import Launch, ProcessSnapshot
 from agent.process.owner import Processes
@@ -140,7 +141,7 @@ def main() -> None:
     stands in argv as `NAME:PORT`, and prints one line per service when all are ready."""
     state = StateDir.open(Path(sys.argv[1]))
     state.lock()
-    processes = Processes(state, timing=QUICK)
+    processes = Processes(state, ADMITS_ALL, timing=QUICK)
     processes.start()
     for word in sys.argv[2:]:
         name, _, port = word.partition(":")

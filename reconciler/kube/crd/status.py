@@ -112,6 +112,13 @@ _WHY = _object(
         "message": _is(_MESSAGE, _TEXT, maxLength=1024),
     }
 )
+_WAITS = _object(
+    {
+        "reason": _is("One CamelCase word for why.", _TEXT),
+        "message": _is(_MESSAGE, _TEXT, maxLength=1024),
+        "inputsDigest": _is("Of the inputs that it waits to have.", _TEXT),
+    }
+)
 _DRIFT = _object(
     {
         "kind": _is("One CamelCase word for what differs.", _TEXT),
@@ -147,7 +154,7 @@ _INSTANCE = _object(
         "gone": _is("It should run and has no process.", _SWITCH),
         "drift": _is("How it differs from what it was started as.", _listed(_DRIFT, 10)),
         "blocked": _is("Why it is not brought to what is declared now.", _WHY),
-        "pending": _is("What its successor waits for, and why.", _WHY),
+        "pending": _is("What its successor waits for, and why.", _WAITS),
         "observedAt": _is("Not written.", _TIME),
     },
     "node",
