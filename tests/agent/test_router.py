@@ -17,6 +17,7 @@ from agent.process.model_state import Reloading, ReloadStage
 from agent.process.owner import Processes
 from agent.process.records import Records
 from agent.state.directory import StateDir
+from reconciler.core.observation import Obstacle
 from tests.support.gguf_models import tiny_llama
 from tests.support.owner import QUICK, wait_gone, wait_ready, wait_state
 from tests.support.ports import own_port
@@ -368,3 +369,66 @@ def _die_before_writing(state: StateDir, after: Launch, models: frozenset[str]) 
     (record,) = records.read_all()
     due = Reloading(after, models, ReloadStage.WRITING, tuple(models))
     records.write(replace(record, launch=after, reloading=due))
+
+
+def test_an_unverified_model_is_left_out_until_its_bytes_are_verified(
+    state: StateDir, files: dict[str, Path]
+) -> None:
+    port, refused = own_port(), {"b": Obstacle("ModelCorrupt", "other bytes than declared")}
+    admission = replace(ADMITS_ALL, unverified=lambda _: dict(refused))
+    owner = Processes(state, admission, timing=QUICK)
+    owner.start()
+    try:
+        owner.run(
+            router(state, port, files, [{"name": "a"}, {"name": "b"}], router={"resident": 1})
+        )
+        pid = wait_ready(owner, "chat").pid
+
+        assert ask(port, "b")[0] != 200
+        assert _state(owner, "b") == "quarantined"
+
+        verified = refused.pop("b")
+        wait_state(owner, "chat", lambda s: states(s.served).get("b") != "quarantined")
+        wait_for(lambda: ask(port, "b")[0] == 200)
+
+        refused["b"] = verified  # a loaded model keeps answering, until another takes its place
+        wait_state(owner, "chat", lambda s: states(s.served).get("b") == "loaded")
+        assert ask(port, "b")[0] == 200
+        assert ask(port, "a")[0] == 200
+        wait_state(owner, "chat", lambda s: states(s.served).get("b") == "quarantined")
+        assert ask(port, "b")[0] != 200
+        assert ask(port, "a")[0] == 200
+        assert wait_ready(owner, "chat").pid == pid
+    finally:
+        owner.close(stop_children=True, deadline_s=3.0)
+
+
+def _state(owner: Processes, model: str) -> str:
+    (found,) = owner.snapshot()
+    return states(found.served)[model]
+
+
+def test_a_reload_leaves_out_a_changed_model_whose_bytes_are_not_verified(
+    state: StateDir, files: dict[str, Path]
+) -> None:
+    port, refused = own_port(), dict[str, Obstacle]()
+    owner = Processes(state, replace(ADMITS_ALL, unverified=lambda _: dict(refused)), timing=QUICK)
+    owner.start()
+    try:
+        both = {"router": {"resident": 2}}
+        before = router(state, port, files, [{"name": "a"}, {"name": "b"}], **both)
+        owner.run(before)
+        pid = wait_ready(owner, "chat").pid
+        assert [ask(port, name)[0] for name in ("a", "b")] == [200, 200]
+        changed = [{"name": "a"}, {"name": "b", "contextSize": 1024}]
+        after = router(state, port, files, changed, **both)
+
+        refused |= {name: Obstacle("ModelGone", "its file was changed") for name in ("a", "b")}
+        owner.reload(after, change(before, after))
+        wait_state(owner, "chat", lambda s: states(s.served).get("b") == "quarantined")
+
+        assert ask(port, "b")[0] != 200
+        assert ask(port, "a")[0] == 200, "it is loaded, and was not changed"
+        assert wait_ready(owner, "chat").pid == pid
+    finally:
+        owner.close(stop_children=True, deadline_s=3.0)

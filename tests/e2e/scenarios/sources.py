@@ -129,7 +129,7 @@ ROWS = (
         "a model that is served where it lies is replaced by another",
         before=(_in_place, *running("a")),
         after=(_written_anew,),
-        codes="2 3 2",
+        codes="2 3 3",
         counts="1 update",
         words=("but this node first got",),
         differs="a dry run reads no gigabytes to tell the same bytes from others",
