@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from agent.byhand.asked import ByHand
 from agent.engines.render import CommandRenderer
 from agent.machine.memory import MachineMemory
-from agent.process.admission import Admission, first_obstacle, stopped_obstacle
+from agent.process.admission import StartAdmission, first_obstacle, stopped_obstacle
 from agent.process.launch import Launch
 from agent.process.ports import none_left, not_local
 from agent.process.rebuilt import models_of
@@ -93,9 +93,9 @@ class NodeAdmission:
         self._suspended = frozenset(read_suspended(renderer.state))
         self._planned: Mapping[ObjectRef, tuple[str, Obstacle]] = {}
 
-    def checks(self, memory: MachineMemory) -> Admission:
+    def checks(self, memory: MachineMemory) -> StartAdmission:
         """The checks for the owner of the processes."""
-        return Admission(self._obstacle, self._unverified, memory.refusal)
+        return StartAdmission(self._obstacle, self._unverified, memory.refusal)
 
     def suspend(self, refs: Collection[ObjectRef]) -> None:
         """Take over which services the followed revision suspends here."""

@@ -30,7 +30,7 @@ class Beside:
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
+class StartAdmission:
     """The checks of a node. `obstacle`: what keeps this launch from being started, but for its
     models, its address, its port and its memory. `unverified`: its models whose bytes may not be
     loaded, by name. `no_room`: why its memory does not fit beside these processes."""
@@ -66,13 +66,13 @@ class LeftOut:
     obstacle: Obstacle | None
 
 
-ADMITS_ALL: Final = Admission(lambda _: None, lambda _: {}, lambda *_: None)
+ADMITS_ALL: Final = StartAdmission(lambda _: None, lambda _: {}, lambda *_: None)
 """Checks ports only: for processes that no fleet declares."""
 
 
-def starts_nothing(why: str) -> Admission:
+def starts_nothing(why: str) -> StartAdmission:
     """Return the admission of a program that may only stop processes."""
-    return Admission(lambda _: Obstacle("ProcessGone", why), lambda _: {}, lambda *_: None)
+    return StartAdmission(lambda _: Obstacle("ProcessGone", why), lambda _: {}, lambda *_: None)
 
 
 def leave_out(

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from agent.process import events, health, logs, many, model_state
-from agent.process.admission import Admission, Beside, LeftOut, first_obstacle
+from agent.process.admission import Beside, LeftOut, StartAdmission, first_obstacle
 from agent.process.adoption import Adoption
 from agent.process.cputime import processor_seconds
 from agent.process.events import Effect, Event
@@ -56,7 +56,7 @@ class Effects:
         watch: PidWatch,
         answer: Callable[[ObjectRef, Event], None],
         note: Callable[[ObjectRef, str], None],
-        admission: Admission,
+        admission: StartAdmission,
         beside: Callable[[Launch], Beside],
     ) -> None:
         self._state = state

@@ -22,7 +22,7 @@ from functools import partial
 from typing import TypeVar
 
 from agent.process import events
-from agent.process.admission import Admission
+from agent.process.admission import StartAdmission
 from agent.process.events import Event, ProcessTiming
 from agent.process.launch import Launch, ProcessSnapshot
 from agent.process.pidwatch import PidWatch
@@ -58,7 +58,7 @@ class Processes:
     def __init__(
         self,
         state: StateDir,
-        admission: Admission,
+        admission: StartAdmission,
         *,
         clock: Clock | None = None,
         timing: ProcessTiming | None = None,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from agent.process import events, supervisor
-from agent.process.admission import Admission, Beside
+from agent.process.admission import Beside, StartAdmission
 from agent.process.backoff import waiting
 from agent.process.effects import Effects
 from agent.process.events import Effect, Event, ProcessTiming
@@ -44,7 +44,7 @@ class Units:
         watch: PidWatch,
         answer: Callable[[ObjectRef, Event], None],
         note: Callable[[ObjectRef, str], None],
-        admission: Admission,
+        admission: StartAdmission,
     ) -> None:
         self._clock = clock
         self._timing = timing
