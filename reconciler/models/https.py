@@ -98,7 +98,7 @@ def _attempt(request: FetchRequest) -> bool:
                     return True
             case _:
                 raise _refusal(request.source, response, access)
-        has_ranges = response.status == 206 or "Range" not in headers or "If-Range" in headers
+        has_ranges = _status(response) == 206 or "Range" not in headers or "If-Range" in headers
         _stream(response, partial, _starts_over(partial, request.sha256, has_ranges=has_ranges))
     return True
 
