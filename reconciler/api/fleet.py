@@ -28,7 +28,7 @@ class Prune(Spec):
 
 
 class PodRights(Spec):
-    """Nothing of it is given: it is what services may ask for."""
+    """Rights that services may ask for. None is given without being asked for."""
 
     capabilities: Annotated[
         tuple[str, ...],
@@ -41,6 +41,31 @@ class PodRights(Spec):
         tuple[Literal["Localhost", "RuntimeDefault", "Unconfined"], ...],
         Field(description="Types of seccomp profiles that pods may have."),
     ] = ("RuntimeDefault",)
+    control_plane: Annotated[
+        bool,
+        Field(description="Whether pods may tolerate the taint of control plane nodes."),
+    ] = False
+
+
+class KedaRights(Spec):
+    addresses: Annotated[
+        tuple[str, ...],
+        Field(
+            description="Addresses that KEDA's triggers may name, such as"
+            " http://prometheus.monitoring:9090, with all paths behind them."
+        ),
+    ] = ()
+    authentications: Annotated[
+        tuple[
+            Annotated[str, Field(pattern=r"^(Cluster)?TriggerAuthentication/[a-z0-9.-]{1,253}$")],
+            ...,
+        ],
+        Field(
+            description="Authentications that triggers may refer to:"
+            " ClusterTriggerAuthentication/NAME or TriggerAuthentication/NAME. KEDA sends their"
+            " Secrets to the addresses above."
+        ),
+    ] = ()
 
 
 class FleetSpec(Spec):
@@ -83,6 +108,33 @@ class FleetSpec(Spec):
     pod_security: Annotated[
         PodRights, Field(description="Rights that services may ask for their pods.")
     ] = PodRights.model_construct()
+    pod_annotations: Annotated[
+        tuple[str, ...],
+        Field(
+            description="Annotations that services may add to their pods: a key, or the domain"
+            " before its slash for all keys of it. A key without a domain may always be added."
+        ),
+    ] = ("cluster-autoscaler.kubernetes.io", "karpenter.sh", "prometheus.io")
+    priority_classes: Annotated[
+        tuple[str, ...],
+        Field(
+            description="PriorityClasses that services may name, beside the installation's own"
+            " (fleet-high and others)."
+        ),
+    ] = ()
+    runtime_classes: Annotated[
+        tuple[str, ...], Field(description="RuntimeClasses that services may name.")
+    ] = ("nvidia",)
+    gateways: Annotated[
+        dict[str, tuple[str, ...]],
+        Field(
+            description="NAMESPACE/NAME of Gateways that services of other namespaces may attach"
+            " to -> hostnames that they may have there, such as '*.example.com'; '*': any."
+        ),
+    ] = {}
+    keda: Annotated[
+        KedaRights, Field(description="Addresses and Secrets that KEDA may use for services.")
+    ] = KedaRights.model_construct()
     keep_revisions: Annotated[
         int,
         Field(ge=1, le=100, description="How many applied revisions keep their models on disk."),

@@ -1,15 +1,14 @@
-"""What a service says of its pods, beside what the API server checks: of which kinds its volumes
-may be, and where, and one number of a disruption budget. Pure."""
+"""Rules about the pods of a service beside those of the API server: where its volumes may be, and
+one number of a disruption budget. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from posixpath import normpath
 from typing import TYPE_CHECKING, Any
 
 from reconciler.api.claim_source import on_claim
-from reconciler.api.fleet import FleetPolicy, FleetSpec
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.model import Model
 from reconciler.api.pod_parts import OWN_VOLUMES
@@ -18,20 +17,6 @@ from reconciler.api.problem import Finding
 if TYPE_CHECKING:
     from reconciler.api.meta import Resource
     from reconciler.source.declared import DeclaredObjects
-
-_UNSAID = "emptyDir"  # what Kubernetes takes where a volume says nothing
-
-
-def volumes_allowed(declared: DeclaredObjects) -> Iterator[Finding]:
-    """Each volume of a kind that the Fleet does not allow."""
-    policies = (o.spec for o in declared.objects.values() if type(o) is FleetPolicy)
-    allowed = next(policies, FleetSpec.model_construct()).pod_volumes
-    for service in declared.services:
-        for i, volume in enumerate(service.spec.extra_volumes):
-            for kind in _kinds(volume):
-                if kind not in allowed:
-                    where = f"spec.extraVolumes[{i}].{kind}"
-                    yield Finding("VolumeRefused", service.ref, where, _refused(kind))
 
 
 def claims_of_models(declared: DeclaredObjects) -> Iterator[Finding]:
@@ -112,16 +97,6 @@ def one_budget(thing: Resource) -> Iterator[Finding]:
     if type(thing) is InferenceService and len(thing.spec.pod_disruption_budget) > 1:
         message = "maxUnavailable or minAvailable, and not both; remove one of them"
         yield Finding("Schema", thing.ref, "spec.podDisruptionBudget", message)
-
-
-def _kinds(volume: Mapping[str, Any]) -> Iterable[str]:
-    return [kind for kind in volume if kind != "name"] or [_UNSAID]
-
-
-def _refused(kind: str) -> str:
-    if kind == "hostPath":
-        return "no folder of a node is mounted but a pool's cache: see hostCaches of the Fleet"
-    return f"{kind} is not in the Fleet's podVolumes; add it there if it may be"
 
 
 def _in_the_way(path: str) -> str:

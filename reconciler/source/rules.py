@@ -24,7 +24,6 @@ from reconciler.source.pod_rules import (
     claims_of_models,
     one_budget,
     one_cache,
-    volumes_allowed,
     volumes_in_place,
 )
 from reconciler.source.security_rules import rights_allowed
@@ -271,7 +270,6 @@ CHECKS: tuple[Check, ...] = (
     mirrors,
     allowed_hosts,
     mixed_placements,
-    volumes_allowed,
     claims_of_models,
     rights_allowed,
     backends,

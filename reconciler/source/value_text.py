@@ -105,6 +105,10 @@ def _pattern_text(pattern: str) -> str:
 
 SIZE = "a size; write bytes, or a number with Ki, Mi, Gi or Ti, such as 12Gi"
 _PATTERN_WORDS = {
+    r"^(Cluster)?TriggerAuthentication/[a-z0-9.-]{1,253}$": (
+        "an authentication of KEDA; write ClusterTriggerAuthentication/NAME or"
+        " TriggerAuthentication/NAME"
+    ),
     r"^[0-9]{1,4}-[0-9]{1,4}$": "a range of layers such as 0-15",
     OVERRIDES: (
         "an override; write PATTERN=CPU, with no space, no ; and no #, and with = only there"
