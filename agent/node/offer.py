@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from functools import partial
 
 from agent.engines.engine import EngineFound
 from agent.engines.render import CommandRenderer
 from agent.node.admission import Obstacles
 from agent.process.holders import taken_ports
 from reconciler.api.errors import ApplyError, EngineError
+from reconciler.api.isolated import INTERNAL, Failed, attempt
 from reconciler.api.meta import ObjectRef
 from reconciler.core.observation import ObservedDisk, ObservedPool, Obstacle, TargetState
 from reconciler.fleet.model_file import ModelFile
@@ -57,7 +59,12 @@ def target_state(
                 if workload.runtime not in engines:
                     engines[workload.runtime] = renderer.engine(workload.runtime)
                 engine = engines[workload.runtime]
-                if rendered := renderer.render(workload, keep_port=False, engine=engine):
+                rendered = attempt(
+                    partial(renderer.render, workload, keep_port=False, engine=engine)
+                )
+                if isinstance(rendered, Failed):
+                    obstacles[workload.ref] = Obstacle(INTERNAL, rendered.message)
+                elif rendered:
                     renders[workload.ref] = rendered.digest
         except EngineError as error:
             missing[workload.runtime] = str(error)

@@ -37,6 +37,11 @@ _RULES = (
     Rule("FileUnreadable", Severity.ERROR, "The file cannot be read within the limits."),
     Rule("TooLarge", Severity.ERROR, "An object or its namespace is over the limits of a fleet."),
     Rule("YamlSyntax", Severity.ERROR, "The file is not YAML 1.2, or repeats a key."),
+    Rule(
+        "InternalError",
+        Severity.ERROR,
+        "A bug in this program: an exception while the document was read, judged or placed.",
+    ),
     Rule("NothingToCheck", Severity.ERROR, "No fleet document was found."),
     Rule("HeaderLost", Severity.ERROR, "A file that held fleet documents holds none any more."),
     Rule("UnknownKind", Severity.ERROR, "The document's kind or version is unknown."),

@@ -16,8 +16,12 @@ from reconciler.console.option import add
 from reconciler.console.shared import OFFLINE
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from reconciler.api.meta import ObjectRef
+    from reconciler.fleet.command import Command
     from reconciler.loop.desired import Desired
+    from reconciler.placement.explanation import Explanation
 
 
 EXAMPLES = {
@@ -49,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     from reconciler.cli.headers import headers_of, say_unknown
     from reconciler.cli.inspection import inspect_node, inspect_placement
     from reconciler.cli.overrides import with_defaults
-    from reconciler.cli.render import commands_in_pods
+    from reconciler.cli.render import commands_in_pods, rendered_of
     from reconciler.loop.explained import command_left_open, explanation_of, origins_of
     from reconciler.report.explain import explain_json, explain_text
 
@@ -75,13 +79,17 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(_unknown(ref, desired))
     say_unknown(at.headers)
     fleet = with_defaults(args)(desired.fleet)  # this machine's own view leaves them out
-    explanation = explanation_of(service, planned, fleet, at.node)
-    command = None
-    if explanation.sized is not None and explanation.sized.node == at.node:
-        here = local.observed_node(args, at.node, desired.fleet)
-        command = here.command(explanation.sized, desired.assignment.workloads)
-    command = command or commands_in_pods(desired).get(ref) or command_left_open(explanation)
-    origins = origins_of(explanation, desired.loaded)
+
+    def made(own: Desired) -> tuple[Explanation, Command | None, Mapping[str, Sequence[str]]]:
+        explanation = explanation_of(service, planned, fleet, at.node)
+        command = None
+        if explanation.sized is not None and explanation.sized.node == at.node:
+            here = local.observed_node(args, at.node, desired.fleet)
+            command = here.command(explanation.sized, desired.assignment.workloads)
+        command = command or commands_in_pods(own).get(ref) or command_left_open(explanation)
+        return explanation, command, origins_of(explanation, desired.loaded)
+
+    explanation, command, origins = rendered_of(desired, (ref,), made)
     if args.output == "json":
         print(json.dumps(explain_json(explanation, command, origins), indent=2))
     else:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from reconciler.api.errors import UsageError
 from reconciler.cli.options import check_output
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from reconciler.loop.desired import Desired
     from reconciler.runtimes.runtime import Runtime
 
+T = TypeVar("T")
 _FORMATS = ("text", "json")
 _NO_FOLDERS = ("yaml", "yml", "sarif", "github", "markdown", "md", "wide", "name")
 
@@ -79,11 +80,14 @@ def _clusters(args: argparse.Namespace) -> tuple[str, ...]:
 def _print_commands(args: argparse.Namespace, desired: Desired) -> int:
     from reconciler.runtimes import RUNTIMES
 
-    in_pods = commands_in_pods(desired)
-    rendered = [
-        (w, in_pods.get(w.ref) or _left_open(w, RUNTIMES[w.runtime]))
-        for w in desired.assignment.workloads
-    ]
+    def commands(desired: Desired) -> list[tuple[Workload, Command]]:
+        in_pods = commands_in_pods(desired)
+        return [
+            (w, in_pods.get(w.ref) or _left_open(w, RUNTIMES[w.runtime]))
+            for w in desired.assignment.workloads
+        ]
+
+    rendered = rendered_of(desired, _services(desired), commands)
     if args.output == "json":
         print(json.dumps([_as_json(*pair) for pair in rendered], indent=2))
         return Exit.OK
@@ -97,6 +101,25 @@ def _print_commands(args: argparse.Namespace, desired: Desired) -> int:
         for name, text in command.files.items():
             print(f"\n# {{dir}}/{name}\n" + "\n".join(map(printable, text.split("\n"))))
     return Exit.OK
+
+
+def rendered_of(desired: Desired, refs: Sequence[ObjectRef], make: Callable[[Desired], T]) -> T:
+    """Return `make` of the revision with these services alone. Raises InvalidFleet with the
+    services for which this program fails."""
+    from reconciler.api.errors import InvalidFleet
+    from reconciler.api.isolated import INTERNAL, Failed, isolated
+    from reconciler.api.problem import Finding
+
+    outcome = isolated(refs, lambda some: make(desired.only(some)))
+    failed = dict.fromkeys(refs, outcome.message) if isinstance(outcome, Failed) else outcome[1]
+    if failed or isinstance(outcome, Failed):
+        findings = (Finding(INTERNAL, ref, "", why) for ref, why in failed.items())
+        raise InvalidFleet(tuple(map(desired.loaded.problem, findings)))
+    return outcome[0]
+
+
+def _services(desired: Desired) -> list[ObjectRef]:
+    return sorted({workload.ref for workload in desired.assignment.workloads})
 
 
 def _left_open(workload: Workload, runtime: Runtime) -> Command:
@@ -137,7 +160,7 @@ def _write_files(args: argparse.Namespace, desired: Desired) -> int:
     url = address.shown if address.path is None else None  # without a login, if it had one
     clusters = _clusters(args)
     root = Path(args.output)
-    files = files_of(desired, clusters, url)
+    files = rendered_of(desired, _services(desired), lambda some: files_of(some, clusters, url))
     _say(desired, warnings_of(desired, clusters, url))
     done = write_folder(root, files, held_files(desired, clusters))
     for path in done.written:
@@ -164,7 +187,7 @@ def _print_images(args: argparse.Namespace, desired: Desired) -> int:
     from reconciler.kube.render.images import images_of
     from reconciler.report.terminal import printable
 
-    rows = images_of(desired)
+    rows = rendered_of(desired, _services(desired), images_of)
     if args.output == "json":
         print(json.dumps([row.as_json for row in rows], indent=2))
         return Exit.OK

@@ -108,13 +108,12 @@ def _read_before(fleet: Fleet, known: Mapping[ObjectRef, object]) -> dict[Object
 
 
 def _judged(loaded: Loaded) -> Fleet:
-    """What placement can tell of beside errors: of all that is valid, or only has a field too many,
-    but not of services that state no node while one may be in a document that is wrong."""
+    """Return the valid documents, for placement. A service that states no node is left out while
+    a node may be in a document that is wrong."""
     from reconciler.api.inferenceservice import InferenceService
     from reconciler.source.slice import valid_part
 
-    rests = [refused.rest for refused in loaded.refused if refused.rest]
-    fleet = valid_part(loaded, {r.resource.ref: r.resource for r in rests if r.is_sure})
+    fleet = valid_part(loaded)
     if all(p.ref is not None and p.ref.kind != "FleetNode" for p in loaded.errors):
         return fleet
     stated = {

@@ -38,6 +38,12 @@ def guarded(run: Callable[[], int], program: str) -> int:
     _prepare_streams()
     # Else pydantic looks for plugins in every installed package, and runs those in each validation.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    if os.environ.get("FLEET_DEBUG"):
+        import traceback
+
+        from reconciler.api import isolated
+
+        isolated.show_traceback = traceback.print_exception
     try:
         return run()
     except UsageError as error:

@@ -57,7 +57,10 @@ def document_schema(project: Project, kind: str) -> dict[str, Any]:
     add_fields(project, kind, {f"{kind}Spec": spec})
     _propose(spec)
     closed = {"type": "object", "additionalProperties": False}
-    metadata = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}
+    text = {"type": "string"}
+    texts = {"type": "object", "additionalProperties": text}
+    about = {"name": text, "namespace": text, "labels": texts, "annotations": texts}
+    metadata = {"type": "object", "required": ["name"], "properties": about}
     properties = {
         "apiVersion": {"type": "string"},
         "kind": {"const": kind},

@@ -225,6 +225,7 @@ class ClusterTarget:
             adopting=frozenset(cluster.adoption.objects),
             not_yet=cluster.adoption.left,
             lacking=absent_claims(desired, self.name, own, strangers),
+            unrendered=wanted.unrendered,
         )
         compared = live.changed(dict.fromkeys(given.set_aside))
         planned = plan_objects(

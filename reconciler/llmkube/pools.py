@@ -22,6 +22,7 @@ from reconciler.foreign.field import (
 )
 from reconciler.foreign.remark import Remark
 
+KIND = "ModelPool"
 _MEMBERS: Shape = {"type": "array", "minItems": 1, "items": reference_to("inferenceServiceRef")}
 
 FIELDS: tuple[ForeignField, ...] = (

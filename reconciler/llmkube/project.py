@@ -17,11 +17,11 @@ LLMKUBE = Project(
         {
             "Model": models.FIELDS,
             "InferenceService": services.FIELDS,
-            "ModelPool": pools.FIELDS,
+            pools.KIND: pools.FIELDS,
             "ModelRouter": routers.FIELDS,
         }
     ),
-    read=MappingProxyType({"ModelPool": pools.REQUIRED, "ModelRouter": routers.REQUIRED}),
+    read=MappingProxyType({pools.KIND: pools.REQUIRED, "ModelRouter": routers.REQUIRED}),
     instead=MappingProxyType(
         {
             "GPUQuota": "memory.budget of a FleetNode, or a ResourceQuota, bounds what models take",

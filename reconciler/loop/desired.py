@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -73,6 +73,11 @@ class Desired:
         earlier = before.assignment if before else None
         since = DeclaredSince(checkout, loaded, fleet)
         return cls(checkout, loaded, fleet, facts, assign(fleet, facts, earlier), since)
+
+    def only(self, services: Collection[ObjectRef]) -> Desired:
+        """Return the same revision with the workloads of these services."""
+        workloads = tuple(w for w in self.assignment.workloads if w.ref in services)
+        return replace(self, assignment=replace(self.assignment, workloads=workloads))
 
     def refreshed(self, cached: CachedFacts) -> Desired:
         """The same revision with what is known of its models now: downloads may have ended."""
@@ -224,7 +229,9 @@ class Desired:
         return counted(self._document(ref), field) if '["' in field else field
 
     def _document(self, ref: ObjectRef) -> dict[str, Any]:
-        resource = self.fleet.objects[ref]
+        resource = self.fleet.objects.get(ref)  # None: it is held, and its document is refused
+        if resource is None:
+            return {}
         return resource.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
     def _the_fleet(self) -> ObjectRef:

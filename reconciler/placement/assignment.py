@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from reconciler.api.fleet import FleetSpec
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.inferenceservice import InferenceService
+from reconciler.api.isolated import INTERNAL, Failed, isolated
 from reconciler.api.meta import ObjectRef
 from reconciler.api.problem import Finding
 from reconciler.capacity.admission import Admission, Candidate, Facts, Others, admit, explain
@@ -86,8 +88,35 @@ def assign(fleet: Fleet, facts: Facts, before: Assignment | None = None) -> Assi
 
     `facts` are the header facts of known models, by the Model's ref. A service that does not fit
     does not displace another: the more important go first, then by name. `before`, an earlier
-    result for any revision, only saves time.
+    result for any revision, only saves time. A service with which this program fails is held.
     """
+    refs = [service.ref for service in fleet.all(InferenceService)]
+    outcome = isolated(refs, lambda some: _assign(_only(fleet, some), facts, before))
+    if isinstance(outcome, Failed):
+        failed = dict.fromkeys(refs, outcome.message)
+        assigned = Assignment((), (), (), (), (), facts, fleet.policy)
+    else:
+        assigned, failed = outcome
+    if not failed:
+        return assigned
+    holds = (Hold(Finding(INTERNAL, ref, "", why), (ref,)) for ref, why in failed.items())
+    return replace(assigned, holds=(*assigned.holds, *holds))
+
+
+def _only(fleet: Fleet, services: Sequence[ObjectRef]) -> Fleet:
+    """Return the fleet with these of its services."""
+    if len(services) == len(fleet.all(InferenceService)):
+        return fleet
+    kept = frozenset(services)
+    objects = {
+        ref: thing
+        for ref, thing in fleet.objects.items()
+        if ref in kept or type(thing) is not InferenceService
+    }
+    return replace(fleet, objects=MappingProxyType(objects))
+
+
+def _assign(fleet: Fleet, facts: Facts, before: Assignment | None) -> Assignment:
     draft = _Draft()
     earlier = (
         Earlier(before.admissions, fleet, facts, before.facts, before.policy)

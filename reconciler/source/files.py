@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reconciler.api.errors import SourceError
+from reconciler.api.isolated import INTERNAL, Failed, attempt, isolated
 from reconciler.api.meta import ObjectRef, Resource
 from reconciler.api.problem import RULES, Finding, Problem
 from reconciler.fleet.fleet import Origin
 from reconciler.foreign.remark import Remark
 from reconciler.foreign_kinds import DERIVED, READ
+from reconciler.llmkube.pools import KIND as POOL_KIND
 from reconciler.llmkube.translate import translated
 from reconciler.source import places
 from reconciler.source.checkout import FleetFile, ObjectFile, YamlFile
+from reconciler.source.claims import Claim, namespace_of
 from reconciler.source.documents import count_documents, decode, read_documents
 from reconciler.source.made import Derived, derived_of, made_of
-from reconciler.source.mark import GROUP_MARK, is_wide_and_ours
+from reconciler.source.mark import GROUP_MARK, has_kin_document, is_wide_and_ours
 from reconciler.source.namespace_limits import namespaces_over, too_large
 from reconciler.source.ours import Document, Reading, ref_of, select
 from reconciler.source.places import FieldPlaces, Place
@@ -29,7 +33,6 @@ from reconciler.source.validators import validator
 
 if TYPE_CHECKING:
     from reconciler.source.mistakes import Mistake
-    from reconciler.source.rest import Rest
 
 MAX_ALL_DOCUMENTS = 200_000  # in all files that mention our group: 40 s, and 1.4 GB
 MAX_COPIES = 1_000  # of one content; git stores it once, so that a small repository may have many
@@ -51,28 +54,26 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class RefusedDocument:
-    """A document that is not an object, with its identity as far as that can be read.
+    """A document that is not an object: its name, as far as that can be read, its problems, and
+    the names in it, which say whom the problems concern. No rule reads anything else of it.
 
-    `is_newer`: a later version of this program may know it. `rest` is what else it says.
+    `is_newer`: a later version of this program may know it.
     """
 
     origin: Origin
     ref: ObjectRef | None
-    content: Mapping[Any, Any]
     problems: tuple[Problem, ...]
     is_newer: bool
-    rest: Rest | None = None
+    claim: Claim
 
 
 @dataclass(frozen=True, slots=True)
 class LlmkubeDocument:
-    """A document of a kind that only LLMKube has, with its mistakes and what else there is to
-    say."""
+    """A valid document of a kind that only LLMKube has, with remarks on its fields."""
 
-    kind: str
+    ref: ObjectRef
     origin: Origin
     content: Mapping[str, Any]
-    mistakes: tuple[Mistake, ...]
     remarks: tuple[Remark, ...]
 
 
@@ -111,8 +112,18 @@ def read_all(files: list[FleetFile], known: FileCache) -> FileCache:
     for file in files:
         why = over.get(file.ref.namespace, "") if isinstance(file, ObjectFile) else ""
         key = file.path, file.identity + why  # it is read once its namespace has fewer
-        cache[key] = known.get(key) or _read(file, why)
+        cache[key] = known.get(key) or _read_alone(file, why)
     return cache
+
+
+def _read_alone(file: FleetFile, why: str) -> File:
+    read = attempt(partial(_read, file, why))
+    return _failed(file.path, read) if isinstance(read, Failed) else read
+
+
+def _failed(path: str, why: Failed) -> File:
+    """A file with which this program fails as a whole."""
+    return File(path, (), (), (problem_at(path, Place(1, 1), INTERNAL, "", why.message),), 1, 0)
 
 
 def _check_counts(yaml_files: list[YamlFile], known: FileCache) -> None:
@@ -187,7 +198,8 @@ def _read(file: FleetFile, why: str) -> File:
 
 def _unread(file: ObjectFile, why: str) -> File:
     problem = problem_at(file.path, Place(1, 1), "TooLarge", "", why, file.ref)
-    refused = RefusedDocument(Origin(file.path, 1), file.ref, {}, (problem,), is_newer=False)
+    origin, claim = Origin(file.path, 1), Claim.of({})
+    refused = RefusedDocument(origin, file.ref, (problem,), is_newer=False, claim=claim)
     return File(file.path, (), (refused,), (), 1, 0)
 
 
@@ -203,6 +215,7 @@ def _read_text(file: YamlFile) -> File:
         reading.unfit
         or reading.documents
         or any(problem.rule == "UnknownKind" for problem in reading.whole)
+        or (reading.whole and has_kin_document(data))
     )
     if GROUP_MARK not in data and not is_meant and not is_wide_and_ours(data):
         return File(path, (), (), (), 0, 0, reading.kin)  # not ours, though it may have been
@@ -216,47 +229,63 @@ def _judged(path: str, reading: Reading, text: Callable[[], str], lines: tuple[i
     if not reading.documents and not reading.unfit:
         others = 0 if path.lower().endswith(".json") and not count else reading.others
         return File(path, (), (), reading.whole, count, others, reading.kin)
-    items: list[Item] = []
-    refused = list(_unfit(path, reading, lines))
-    located: tuple[FieldPlaces, ...] = ()
-    theirs: list[LlmkubeDocument] = []
-    for document in reading.documents:
-        if document.kind in DERIVED:
-            origin = Origin(path, lines[document.index], document.index)
-            derived = derived_of(document)
-            items += _derived_items(derived, origin)
-            if derived.mistakes:
-                located = located or places.locate(text())
-                refused.append(_refuse_derived(document, derived, origin, located[document.index]))
-            continue
-        if document.kind in READ:
-            theirs.append(_theirs(path, document, lines[document.index]))
-            continue
-        made, remarks, names = made_of(document)
-        origin = Origin(path, lines[document.index], document.index)
-        if isinstance(made, Resource):
-            notes = [Finding(rule, made.ref, field, text) for rule, field, text in remarks or ()]
-            written = document.content if remarks is not None else None
-            items.append(Item(made.ref, made, origin, (*notes, *check_one(made)), written, names))
-            continue
-        located = located or places.locate(text())
-        refused.append(_refuse(document, made, origin, located[document.index]))
-    whole, others = reading.whole, reading.others
+    origins = [Origin(path, lines[each.index], each.index) for each in reading.documents]
+    located = _Located(text)
+
+    def read(numbers: Sequence[int]) -> list[_Read]:
+        return [_document(reading.documents[n], origins[n], located) for n in numbers]
+
+    outcome = isolated(range(len(origins)), read)
+    if isinstance(outcome, Failed):
+        return _failed(path, outcome)
+    done, failed = outcome
+    crashed = (_crashed(reading.documents[n], origins[n], why) for n, why in failed.items())
     return File(
-        path, tuple(items), tuple(refused), whole, count, others, reading.kin, tuple(theirs)
+        path,
+        tuple(item for each in done for item in each.items),
+        (*_unfit(path, reading, lines), *(r for each in done for r in each.refused), *crashed),
+        reading.whole,
+        count,
+        reading.others,
+        reading.kin,
+        tuple(theirs for each in done for theirs in each.llmkube),
     )
 
 
-def _theirs(path: str, document: Document, line: int) -> LlmkubeDocument:
+class _Read(NamedTuple):
+    """The content of one document. One of the three is empty, or all are."""
+
+    items: tuple[Item, ...] = ()
+    refused: tuple[RefusedDocument, ...] = ()
+    llmkube: tuple[LlmkubeDocument, ...] = ()
+
+
+def _document(document: Document, origin: Origin, located: _Located) -> _Read:
+    if document.kind in DERIVED:
+        derived = derived_of(document)
+        if derived.mistakes:
+            return _refuse(document, derived.mistakes, origin, located)
+        return _Read(tuple(_derived_items(derived, origin)))
+    if document.kind in READ:
+        return _theirs(document, origin, located)
+    made, remarks, names = made_of(document)
+    if not isinstance(made, Resource):
+        return _refuse(document, made, origin, located)
+    notes = [Finding(rule, made.ref, field, text) for rule, field, text in remarks or ()]
+    written = document.content if remarks is not None else None
+    return _Read((Item(made.ref, made, origin, (*notes, *check_one(made)), written, names),))
+
+
+def _theirs(document: Document, origin: Origin, located: _Located) -> _Read:
     kind, content, check = document.kind, document.content, validator(document.kind)
-    mistakes: tuple[Mistake, ...] = ()
     if not check.is_valid(content):
         from reconciler.source.mistakes import explain
 
-        mistakes = explain(check, content)
-    made = None if mistakes else translated(kind, content)
-    origin = Origin(path, line, document.index)
-    return LlmkubeDocument(kind, origin, content, mistakes, made.remarks if made else ())
+        return _refuse(document, explain(check, content), origin, located)
+    made = translated(kind, content)
+    ref = ObjectRef(kind, namespace_of(content), content["metadata"]["name"])
+    theirs = LlmkubeDocument(ref, origin, content, made.remarks if made else ())
+    return _Read(llmkube=(theirs,))
 
 
 def _derived_items(derived: Derived, origin: Origin) -> Iterator[Item]:
@@ -267,36 +296,52 @@ def _derived_items(derived: Derived, origin: Origin) -> Iterator[Item]:
         yield Item(thing.ref, thing, origin, (*notes, *check_one(thing)), names=names)
 
 
-def _refuse_derived(
-    document: Document, derived: Derived, origin: Origin, located: FieldPlaces
-) -> RefusedDocument:
-    """Known by the service that it would be: what runs of that stays as it is."""
-    own = ref_of({**document.content, "kind": "InferenceService"})
-    problems = tuple(
-        problem_at(origin.path, located.find(m.field), m.rule, m.field, m.message, own)
-        for m in derived.mistakes
-    )
-    return RefusedDocument(origin, own, document.content, problems, is_newer=False)
-
-
 def _unfit(path: str, reading: Reading, lines: tuple[int, ...]) -> Iterator[RefusedDocument]:
     for unfit in reading.unfit:
         origin = Origin(path, lines[unfit.index], unfit.index)
-        yield RefusedDocument(
-            origin, ref_of(unfit.content), unfit.content, unfit.problems, unfit.is_newer
-        )
+        ref, claim = ref_of(unfit.content), Claim.of(unfit.content)
+        yield RefusedDocument(origin, ref, unfit.problems, unfit.is_newer, claim)
 
 
 def _refuse(
-    document: Document, mistakes: tuple[Mistake, ...], origin: Origin, located: FieldPlaces
-) -> RefusedDocument:
-    from reconciler.source.rest import rest_of
-
-    ref = ref_of(document.content)
+    document: Document, mistakes: tuple[Mistake, ...], origin: Origin, located: _Located
+) -> _Read:
+    ref = _identity(document)
     problems = tuple(
-        problem_at(origin.path, located.find(m.field), m.rule, m.field, m.message, ref)
+        problem_at(origin.path, located.find(origin, m.field), m.rule, m.field, m.message, ref)
         for m in mistakes
     )
     is_newer = ref is not None and all(mistake.is_newer for mistake in mistakes)
-    rest = rest_of(validator(document.kind), document.kind, document.content)
-    return RefusedDocument(origin, ref, document.content, problems, is_newer, rest)
+    is_newer = is_newer and document.kind not in READ
+    claim = Claim.of(document.content)
+    return _Read(refused=(RefusedDocument(origin, ref, problems, is_newer, claim),))
+
+
+def _crashed(document: Document, origin: Origin, why: str) -> RefusedDocument:
+    """A document with which this program fails."""
+    ref = _identity(document)
+    place = Place(origin.line, 1)
+    problem = problem_at(origin.path, place, INTERNAL, "", why, ref)
+    return RefusedDocument(origin, ref, (problem,), False, Claim.of(document.content))
+
+
+def _identity(document: Document) -> ObjectRef | None:
+    """A refused document's name. One that would become a service has the name of that service,
+    whose instances stay as they are."""
+    if document.kind in DERIVED or document.kind == POOL_KIND:
+        return ref_of({**document.content, "kind": "InferenceService"})
+    return ref_of(document.content)
+
+
+class _Located:
+    """The positions in one file's text, found when the first one is asked for."""
+
+    def __init__(self, text: Callable[[], str]) -> None:
+        self._text = text
+
+    @cached_property
+    def _places(self) -> tuple[FieldPlaces, ...]:
+        return places.locate(self._text())
+
+    def find(self, origin: Origin, field: str) -> Place:
+        return self._places[origin.document].find(field)

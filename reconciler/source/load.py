@@ -7,11 +7,13 @@ one file costs that file and the rules.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from reconciler.api.errors import SourceError, error_text
+from reconciler.api.isolated import INTERNAL, Failed, attempt, isolated
 from reconciler.api.meta import ObjectRef, Resource
 from reconciler.api.problem import Counts, Finding, Problem, Severity
 from reconciler.fleet.draft_files import DraftFiles, with_draft_files
@@ -31,12 +33,12 @@ from reconciler.source.files import (
     read_all,
 )
 from reconciler.source.hub_sources import AddressedModels, with_hub_sources
-from reconciler.source.model_files import FactsByDigest, read_model_files
+from reconciler.source.model_files import FactsByDigest, ModelFiles, read_model_files
 from reconciler.source.places import Place
 from reconciler.source.pools import Placed, PooledServices, with_pools
 from reconciler.source.restated import Settled
 from reconciler.source.revision_documents import RevisionDocuments
-from reconciler.source.rules import check_all, check_one
+from reconciler.source.rules import check_all
 from reconciler.source.tree import check_total
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from reconciler.source.checkout import Checkout
 
 _NO_NAMES: Mapping[str, str] = MappingProxyType({})
+WHOLE = "."  # the path of a problem that no file has
 MAX_PROBLEMS = 1_000  # in one report; the rest is reported once these are fixed
 
 
@@ -56,7 +59,8 @@ class Loaded:
     in the repository, by the Model's ref. `files` are the paths that contain our documents, with
     the objects in them: once this revision is applied, the next one may not lose them silently.
     `standing` is the fleet of everything that is valid, whatever else is not; `refused` are the
-    documents that are not objects, `twice` the objects that are declared again; `names` are the
+    documents that are not objects, `twice` the objects that are declared again or that this program
+    fails with; `names` are the
     fields of other projects that say those of an object.
     """
 
@@ -77,7 +81,7 @@ class Loaded:
         of_refused = (document.origin for document in self.refused if document.ref == finding.ref)
         origin = self.origins.get(finding.ref) or next(of_refused, None)
         if origin is None:
-            return problem_at(".", Place(1, 1), finding.rule, finding.field, finding.message)
+            return problem_at(WHOLE, Place(1, 1), finding.rule, finding.field, finding.message)
         field, message = self.written_as(finding.ref, finding.field), finding.message
         if field != finding.field:
             message = f"{message} (here {finding.field})"
@@ -97,6 +101,11 @@ class Loaded:
     def written_of(self, ref: ObjectRef) -> Mapping[str, str]:
         """The fields of ours that an object's document says by names of another project."""
         return self.names.get(ref, _NO_NAMES)
+
+    @property
+    def is_unjudged(self) -> bool:
+        """True if this program failed with the revision as a whole: nothing is known of it."""
+        return any(p.rule == INTERNAL and p.path == WHOLE for p in self.problems)
 
     @property
     def errors(self) -> tuple[Problem, ...]:
@@ -145,14 +154,22 @@ def examine(
     check_source: Callable[[str], str | None] | None = None,
 ) -> Loaded:
     """Like `load`, with every problem, however many. `lost` are the objects in files that cannot be
-    read now: a reference to one is not an error."""
+    read now: a reference to one is not an error.
+
+    Raises SourceError only. A revision with which this program itself fails is one with an
+    InternalError.
+    """
     was_enabled = gc.isenabled()
     # nothing here makes cycles, and searching for them takes a quarter of the time for 10,000 files
     gc.disable()
     try:
         cache = cache if cache is not None else LoadCache()
         check = check_source or _check_source()
-        return _load(checkout, runtimes, cache, frozenset(held_paths), lost, check)
+        paths = frozenset(held_paths)
+        loaded = attempt(lambda: _load(checkout, runtimes, cache, paths, lost, check))
+        return _unjudged(checkout, loaded) if isinstance(loaded, Failed) else loaded
+    except (OSError, MemoryError) as error:
+        raise SourceError(f"the fleet cannot be read: {error_text(error)}") from error
     finally:
         if was_enabled:
             gc.enable()
@@ -194,17 +211,27 @@ def _load(
     cache.files = read_all(yaml_files, cache.files)
     read = RevisionDocuments.of(cache.files.values(), held_paths, lost)
     located = Located({file.path: file for file in yaml_files})
-    objects, declared, findings, remarks = _checked(read, checkout, runtimes, cache, check_source)
-    bad_sources, origins = {f.ref for f in findings if f.rule == "SourceInvalid"}, read.origins
-    models = read_model_files(checkout, objects, bad_sources, cache.headers, origins)
+    # Services last: of an exception about a service and its Model, the service is the cause.
+    refs = sorted(read.stated, key=lambda ref: ref.kind == "InferenceService")
+    outcome = isolated(
+        refs, lambda some: _checked(read, some, checkout, runtimes, cache, check_source)
+    )
+    if isinstance(outcome, Failed):
+        return _unjudged(checkout, outcome)
+    checked, failed = outcome
+    models, origins = checked.models, checked.origins
+    findings = (*checked.findings, *models.findings, *_internal_errors(failed))
     standing = Fleet(
         revision=checkout.revision,
         commit=checkout.commit,
-        objects=MappingProxyType(dict(objects)),
+        objects=MappingProxyType(dict(checked.objects)),
         origins=MappingProxyType(origins),
         files=models.files,
         written=MappingProxyType(read.written()),
-        held=(*models.findings, *(f for f in findings if f.severity is Severity.BLOCKED)),
+        held=(
+            *models.findings,
+            *(f for f in checked.findings if f.severity is Severity.BLOCKED),
+        ),
     )
     loaded = Loaded(
         fleet=standing,
@@ -215,55 +242,83 @@ def _load(
         origins=standing.origins,
         standing=standing,
         refused=read.refused,
-        twice=read.twice,
+        twice=(*read.twice, *(item for item in read.items() if item.ref in failed)),
         names=MappingProxyType(read.names()),
         _located=located,
     )
     problems = (
         *read.problems(located),
-        *(_remarked(each, located) for each in remarks),
-        *(loaded.problem(finding) for finding in (*findings, *models.findings)),
-        *_beside_mistakes(declared, read.refused, located),
+        *(_remarked(each, located) for each in checked.remarks),
+        *(loaded.problem(finding) for finding in findings),
     )
     loaded = replace(loaded, problems=tuple(sorted(problems, key=_place_of)))
     return replace(loaded, fleet=None) if loaded.errors else loaded
 
 
+def _internal_errors(failed: Mapping[ObjectRef, str]) -> Iterator[Finding]:
+    for ref, why in failed.items():
+        yield Finding(INTERNAL, ref, "", why)
+
+
+def _unjudged(checkout: Checkout, failed: Failed) -> Loaded:
+    """A revision with which this program fails, and no document of it is the cause."""
+    problem = problem_at(WHOLE, Place(1, 1), INTERNAL, "", failed.message)
+    nothing: Mapping[ObjectRef, Any] = MappingProxyType({})
+    return Loaded(
+        fleet=None,
+        problems=(problem,),
+        facts=nothing,
+        counts=Counts(0, 0, 0),
+        files=MappingProxyType({}),
+        origins=nothing,
+        standing=Fleet(checkout.revision, checkout.commit, nothing, nothing),
+        refused=(),
+        twice=(),
+        names=nothing,
+        _located=Located({}),
+    )
+
+
 class _Checked(NamedTuple):
-    """`objects` are those that are `declared`, with Models that are derived of others; `findings`
-    are what the rules say, `remarks` what is to be said of LLMKube's documents."""
+    """`objects` are those that were checked, with Models that are derived of others, `origins`
+    where each is declared; `findings` are what the rules say, `remarks` what is to be said of
+    LLMKube's documents."""
 
     objects: Mapping[ObjectRef, Resource]
-    declared: DeclaredObjects
+    origins: Mapping[ObjectRef, Origin]
     findings: tuple[Finding, ...]
     remarks: list[Placed]
+    models: ModelFiles
 
 
 def _checked(
     read: RevisionDocuments,
+    refs: Sequence[ObjectRef],
     checkout: Checkout,
     runtimes: Mapping[str, Runtime],
     cache: LoadCache,
     check_source: Callable[[str], str | None],
 ) -> _Checked:
-    """`read.origins` is given those of what is derived."""
-    stated, templates = with_templates(checkout, read.stated, read.origins, cache.templates)
+    """Judge the objects that `refs` name. The others are known, as refused documents are."""
+    some = frozenset(refs)
+    there = {ref: thing for ref, thing in read.stated.items() if ref in some}
+    known = read.known.union(read.stated.keys() - some)
+    origins = dict(read.origins)
+    stated, templates = with_templates(checkout, there, origins, cache.templates)
     addressed, repositories = with_hub_sources(checkout, stated, cache.addressed)
     filled = with_model_gpus(addressed, cache.services)
-    objects, remarks = with_pools(
-        read.files, filled, read.known, read.origins, runtimes, cache.pools
-    )
+    objects, remarks = with_pools(read.files, filled, known, origins, runtimes, cache.pools)
     declared, settled = cache.settled(
         DeclaredObjects(
             objects=objects,
-            refused=read.known,
+            refused=known,
             runtimes=runtimes,
             default_runtime=_default_runtime(),
             check_source=check_source,
             hosts_of=_hosts_of(),
         )
     )
-    with_drafts, no_files = with_draft_files(declared.objects, read.origins, cache.drafts)
+    with_drafts, no_files = with_draft_files(declared.objects, origins, cache.drafts)
     findings = (
         *without_repeats(read.findings()),
         *templates,
@@ -272,7 +327,9 @@ def _checked(
         *(finding for each in settled.values() for finding in each.findings),
         *(settled[f.ref].placed(f) if f.ref in settled else f for f in check_all(declared)),
     )
-    return _Checked(with_drafts, declared, findings, remarks)
+    bad_sources = {f.ref for f in findings if f.rule == "SourceInvalid"}
+    models = read_model_files(checkout, with_drafts, bad_sources, cache.headers, origins)
+    return _Checked(with_drafts, origins, findings, remarks, models)
 
 
 def _remarked(placed: Placed, located: Located) -> Problem:
@@ -285,29 +342,6 @@ def _place_of(problem: Problem) -> tuple[object, ...]:
     """They are told in this order."""
     place = problem.path, problem.line, problem.column
     return (*place, problem.field, problem.rule, problem.message)
-
-
-def _beside_mistakes(
-    declared: DeclaredObjects, refused: tuple[RefusedDocument, ...], located: Located
-) -> Iterator[Problem]:
-    """What the rules say of documents that are refused, as far as these can be read."""
-    read = {
-        document.rest.resource.ref: (document, document.rest)
-        for document in refused
-        if document.rest and document.rest.resource.ref not in declared.objects
-    }
-    if not read:
-        return
-    objects = {**declared.objects, **{ref: rest.resource for ref, (_, rest) in read.items()}}
-    of_all = check_all(replace(declared, objects=objects))
-    of_each = (finding for _, rest in read.values() for finding in check_one(rest.resource))
-    for finding in (*of_all, *of_each):
-        document, rest = read.get(finding.ref, (None, None))
-        mistake = rest.reported(finding) if rest else None
-        if document and mistake:
-            place = located.find(document.origin, mistake.field)
-            path, rule = document.origin.path, mistake.rule
-            yield problem_at(path, place, rule, mistake.field, mistake.message, mistake.ref)
 
 
 def _default_runtime() -> str:

@@ -10,6 +10,7 @@ import re
 
 from reconciler.api.kinds import KINDS
 from reconciler.api.meta import GROUP
+from reconciler.foreign_kinds import READ
 from reconciler.source.kin import KIN_MARKS
 
 GROUP_MARK = f"{GROUP}/".encode()
@@ -31,6 +32,14 @@ def may_be_ours(data: bytes) -> bool:
         return False
     versions = set(_VERSION.findall(data))
     return not versions or any(is_meant_as_ours(v.decode(errors="replace")) for v in versions)
+
+
+def has_kin_document(data: bytes) -> bool:
+    """True if the bytes name a group of kin and a kind of theirs that is read."""
+    return any(
+        kind.encode() in data and any(f"{group}/".encode() in data for group in project.groups)
+        for kind, project in READ.items()
+    )
 
 
 def is_wide(data: bytes) -> bool:

@@ -43,7 +43,7 @@ class Mistake(NamedTuple):
 def explain(validator: KindValidator, content: dict[str, Any]) -> tuple[Mistake, ...]:
     """Every mistake of a document that its kind's schema refuses."""
     errors = list(validator.violations(content))
-    excluded = excluded_field(errors, content)
+    excluded = _excluded_field(errors, content)
     meant = set(_intended_fields(validator, errors, excluded))
     mistakes = list(_exclusion(validator, errors, content, meant))
     for error in errors:
@@ -62,11 +62,11 @@ def _intended_fields(
     for error in errors:
         if error.keyword == "additionalProperties":
             for wrong in error.details["unexpected"][:MAX_MISTAKES]:
-                for right in intended_field(validator, error, wrong, excluded).fields:
+                for right in _intended_field(validator, error, wrong, excluded).fields:
                     yield from (right[:end] for end in range(1, len(right) + 1))
 
 
-def intended_field(
+def _intended_field(
     validator: KindValidator, error: Violation, name: str, excluded: str
 ) -> Intended:
     """What an unknown field of a mapping was meant to be."""
@@ -82,7 +82,7 @@ def intended_field(
     return meant
 
 
-def excluded_field(errors: list[Violation], content: Mapping[str, Any]) -> str:
+def _excluded_field(errors: list[Violation], content: Mapping[str, Any]) -> str:
     """The field that what else is written excludes, where two exclude each other."""
     rule = next((error for error in errors if _is_exclusion(error)), None)
     spec = content.get("spec")
@@ -156,7 +156,7 @@ def _mistakes(validator: KindValidator, error: Violation, excluded: str) -> Iter
     details = error.details
     if kind == "additionalProperties":
         for name in details["unexpected"][: MAX_MISTAKES + 1]:
-            meant = intended_field(validator, error, name, excluded)
+            meant = _intended_field(validator, error, name, excluded)
             yield Mistake(rule, _below(field, name), meant.message, not meant.fields)
     elif kind == "required":
         name = details["property"]

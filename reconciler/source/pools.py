@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reconciler.api.inferenceservice import InferenceService
-from reconciler.api.meta import DEFAULT_NAMESPACE, ObjectRef, Resource
+from reconciler.api.meta import ObjectRef, Resource
 from reconciler.api.problem import Severity
 from reconciler.fleet.fleet import Origin
 from reconciler.foreign.remark import Remark
 from reconciler.foreign.rows import answers
-from reconciler.llmkube.pools import APART, Pool, misfits, outsiders, pool_service, read_pool
+from reconciler.llmkube.pools import APART, KIND, Pool, misfits, outsiders, pool_service, read_pool
 from reconciler.llmkube.project import NAME
 from reconciler.llmkube.routers import BY_ENTRY, backend_remarks
 from reconciler.memo import Memo, Same
@@ -53,27 +53,31 @@ def with_pools(
     pooled: dict[ObjectRef, ObjectRef] = {}  # members, each with its pool
     services: dict[ObjectRef, Resource] = {}
     placed: list[Placed] = []
+    for document in (document for file in files for document in file.refused):
+        if document.ref is not None:
+            placed += _held(document.ref, document.claim.members, objects, origins)
     router, single = _runtimes_of_pools(runtimes) if theirs else ("", ())
-    for document in theirs:
-        if document.kind != "ModelPool":
+    for pool_document in theirs:
+        if pool_document.ref.kind != KIND:
             continue
-        ref, members = pool_ref(document), _members(document)
-        wrong = _mistakes(document, objects, refused, pooled, services.keys())
-        apart = _apart(document, objects, single)
+        origin, pool = pool_document.origin, read_pool(pool_document.content)
+        ref = pool.ref
+        wrong = _mistakes(pool, objects, refused, pooled, services.keys())
+        apart = _apart(pool, pool_document.content, objects, single)
         if apart and not wrong:
-            placed += (Placed(document.origin, ref, remark) for remark in apart)
+            placed += (Placed(origin, ref, remark) for remark in apart)
             continue
         if wrong:
-            placed += (Placed(document.origin, ref, remark) for remark in (*wrong, *apart))
-            placed += _held(ref, (m for m in members if m in objects and m != ref), origins)
+            placed += (Placed(origin, ref, remark) for remark in (*wrong, *apart))
+            placed += _held(ref, pool.members, objects, origins)
         else:
-            there = [thing for m in members if isinstance(thing := objects[m], InferenceService)]
-            build = partial(pool_service, read_pool(document.content), there, router)
-            services[ref], remarks = made.find(ref, (Same(document), *map(Same, there)), build)
-            pooled |= dict.fromkeys(members, ref)
-            all_remarks = (*document.remarks, *remarks, *_own(services[ref], there))
-            placed += (Placed(document.origin, ref, remark) for remark in all_remarks)
-        origins.setdefault(ref, document.origin)
+            there = [each for each in _services(pool, objects) if each is not None]
+            build = partial(pool_service, pool, there, router)
+            services[ref], remarks = made.find(ref, (Same(pool_document), *map(Same, there)), build)
+            pooled |= dict.fromkeys(pool.members, ref)
+            all_remarks = (*pool_document.remarks, *remarks, *_own(services[ref], there))
+            placed += (Placed(origin, ref, remark) for remark in all_remarks)
+        origins.setdefault(ref, origin)
     made.keep(services)
     origins |= {ref: each.origin for each in theirs if (ref := pool_ref(each)) in services}
     placed += _of_routers(theirs, objects, pooled)
@@ -95,38 +99,16 @@ def _runtimes_of_pools(runtimes: Mapping[str, Runtime]) -> tuple[str, tuple[str,
 
 def pool_ref(document: LlmkubeDocument) -> ObjectRef:
     """The service that a pool becomes."""
-    return _ref(document, "InferenceService", document.content.get("metadata"))
-
-
-def _ref(document: LlmkubeDocument, kind: str, named: object) -> ObjectRef:
-    metadata = document.content.get("metadata")
-    space = metadata.get("namespace") if isinstance(metadata, dict) else None
-    name = named.get("name") if isinstance(named, dict) else None
-    return ObjectRef(kind, str(space or DEFAULT_NAMESPACE), str(name))
-
-
-def _members(document: LlmkubeDocument) -> tuple[ObjectRef, ...]:
-    """Its members, as far as they can be read."""
-    spec = document.content.get("spec")
-    entries = spec.get("members") if isinstance(spec, dict) else None
-    named = (
-        entry.get("inferenceServiceRef")
-        for entry in (entries if isinstance(entries, list) else ())
-        if isinstance(entry, dict)
-    )
-    return tuple(_ref(document, "InferenceService", each) for each in named)
+    return document.ref._replace(kind="InferenceService")
 
 
 def _mistakes(
-    document: LlmkubeDocument,
+    pool: Pool,
     objects: Mapping[ObjectRef, Resource],
     refused: Collection[ObjectRef],
     pooled: Mapping[ObjectRef, ObjectRef],
     pools: Collection[ObjectRef],
 ) -> tuple[Remark, ...]:
-    if document.mistakes:
-        return tuple(Remark(each.rule, each.field, each.message) for each in document.mistakes)
-    pool = read_pool(document.content)
     if pool.ref in pools or (pool.ref in objects and pool.ref not in pool.members):
         what = "another ModelPool" if pool.ref in pools else "a service that is no member"
         text = f"{pool.ref.label} is {what}, too; rename the pool"
@@ -138,14 +120,14 @@ def _mistakes(
 
 
 def _apart(
-    document: LlmkubeDocument, objects: Mapping[ObjectRef, Resource], single: Collection[str]
+    pool: Pool,
+    content: Mapping[str, Any],
+    objects: Mapping[ObjectRef, Resource],
+    single: Collection[str],
 ) -> tuple[Remark, ...]:
     """What there is to say where members are of several engines; nothing where they are not."""
-    if document.mistakes:
-        return ()
-    pool = read_pool(document.content)
     others = tuple(outsiders(pool, _services(pool, objects), single))
-    return (*others, *answers(APART, document.content, NAME)) if others else ()
+    return (*others, *answers(APART, content, NAME)) if others else ()
 
 
 def _services(
@@ -164,11 +146,15 @@ def _twice(pool: Pool, pooled: Mapping[ObjectRef, ObjectRef]) -> Iterator[Remark
 
 
 def _held(
-    pool: ObjectRef, members: Iterable[ObjectRef], origins: Mapping[ObjectRef, Origin]
+    pool: ObjectRef,
+    members: Iterable[ObjectRef],
+    objects: Mapping[ObjectRef, Resource],
+    origins: Mapping[ObjectRef, Origin],
 ) -> Iterator[Placed]:
     text = f"it is a member of the ModelPool {pool.name}, which has a mistake"
     for member in members:
-        yield Placed(origins[member], member, Remark("ModelsRule", "metadata.name", text))
+        if member in objects and member != pool:
+            yield Placed(origins[member], member, Remark("ModelsRule", "metadata.name", text))
 
 
 def _own(service: Resource, members: Sequence[Resource]) -> Iterator[Remark]:
@@ -185,11 +171,7 @@ def _of_routers(
     pooled: Mapping[ObjectRef, ObjectRef],
 ) -> Iterator[Placed]:
     for document in theirs:
-        if document.kind == "ModelRouter":
-            ref = _ref(document, document.kind, document.content.get("metadata"))
-            if document.mistakes:
-                remarks = [Remark(m.rule, m.field, m.message) for m in document.mistakes]
-            else:
-                remarks = [each for each in document.remarks if each.field not in BY_ENTRY]
-                remarks += backend_remarks(document.content, objects.keys(), pooled)
-            yield from (Placed(document.origin, ref, remark) for remark in remarks)
+        if document.ref.kind != KIND:
+            remarks = [each for each in document.remarks if each.field not in BY_ENTRY]
+            remarks += backend_remarks(document.content, objects.keys(), pooled)
+            yield from (Placed(document.origin, document.ref, remark) for remark in remarks)

@@ -9,6 +9,7 @@ from typing import Any
 from reconciler.api.meta import GROUP, ObjectRef, Resource
 from reconciler.api.problem import Counts, Finding, Problem
 from reconciler.fleet.fleet import Origin
+from reconciler.llmkube.pools import KIND
 from reconciler.source.files import File, Item, Located, RefusedDocument, problem_at
 from reconciler.source.places import Place
 from reconciler.source.pools import pool_ref
@@ -66,16 +67,16 @@ class RevisionDocuments:
 
     def findings(self) -> Iterator[Finding]:
         """Those of each object alone, except of a second one with the same name."""
-        for item in self._items():
+        for item in self.items():
             yield from item.findings
 
     def written(self) -> dict[ObjectRef, Mapping[str, Any]]:
         """Documents that name fields otherwise than we do, as they are written."""
-        return {item.ref: item.written for item in self._items() if item.written is not None}
+        return {item.ref: item.written for item in self.items() if item.written is not None}
 
     def names(self) -> dict[ObjectRef, Mapping[str, str]]:
         """The fields of other projects that say those of an object."""
-        return {item.ref: item.names for item in self._items() if item.names is not None}
+        return {item.ref: item.names for item in self.items() if item.names is not None}
 
     def counts(self) -> Counts:
         return Counts(
@@ -88,14 +89,14 @@ class RevisionDocuments:
         """The objects in each file that has documents of ours."""
         return {file.path: _refs(file) for file in self.files if file.count}
 
-    def _items(self) -> Iterator[Item]:
+    def items(self) -> Iterator[Item]:
         items = (item for file in self.files for item in file.items)
         return (item for item in items if self.origins[item.ref] is item.origin)
 
 
 def _refs(file: File) -> tuple[ObjectRef, ...]:
     there = [item.ref for item in file.items]
-    pools = (pool_ref(theirs) for theirs in file.llmkube if theirs.kind == "ModelPool")
+    pools = (pool_ref(theirs) for theirs in file.llmkube if theirs.ref.kind == KIND)
     return (*there, *pools, *(refused.ref for refused in file.refused if refused.ref))
 
 

@@ -81,13 +81,11 @@ def each_alone(loaded: Loaded, before: Applied | None) -> Loaded:
     return _followed(loaded, before, lambda _: None, frozenset({_POLICY}))
 
 
-def valid_part(
-    loaded: Loaded, readable: Mapping[ObjectRef, Resource] = MappingProxyType({})
-) -> Fleet:
-    """The documents that are valid and refer only to existing objects: a revision with errors,
-    without them. What is `readable` of refused documents may count, too."""
-    wrong = {problem.ref for problem in loaded.errors} - readable.keys()
-    there = {**readable, **loaded.standing.objects}
+def valid_part(loaded: Loaded) -> Fleet:
+    """Return the fleet without the documents that have errors, and without those that refer to
+    these."""
+    wrong = {problem.ref for problem in loaded.errors}
+    there = loaded.standing.objects
     objects = {ref: thing for ref, thing in there.items() if ref not in wrong}
     while lost := [
         ref
@@ -110,7 +108,7 @@ def _followed(
     `own_of` the valid part returns the objects whose errors count here (None: all); the revision
     cannot be followed without the objects in `stops`.
     """
-    if not loaded.errors:
+    if not loaded.errors or loaded.is_unjudged:
         return loaded
     wrong = _Wrong.of(loaded, before)
     stand_ins = _stand_ins(before)

@@ -251,33 +251,6 @@ def test_what_is_blocked_is_told_beside_an_error_elsewhere(
     }
 
 
-def test_one_run_says_all_that_is_wrong_with_a_document(
-    fleet: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Beside a field that does not exist, or has a wrong value: what does not follow from it."""
-    on_mac = {"placement": {"nodes": ["mac"]}}
-    other = {
-        "dangling.yaml": service("dangling", "gema", zzz=1, extraArgs=["--host", "x"]),
-        "meant.yaml": document("InferenceService", "meant", {"model": "gema", "contextSize": "8k"}),
-        "blocked.yaml": service("blocked", runtime="mlx-lm", zzz=1, **on_mac),
-        "unsure.yaml": service("unsure", runtime="mlx-lm", placement={"nodes": "mac"}),
-    }
-    write_fleet(fleet, {"node.yaml": node(runtimes=["llama-server"])} | other)
-
-    found = rules(capsys, fleet)
-
-    assert {(path, rule) for path, rule in found if path in other} == {
-        ("dangling.yaml", "Schema"),
-        ("dangling.yaml", "DanglingReference"),
-        ("dangling.yaml", "ForbiddenFlag"),
-        ("meant.yaml", "Schema"),
-        ("meant.yaml", "DanglingReference"),
-        ("blocked.yaml", "Schema"),
-        ("blocked.yaml", "NodeCapability"),
-        ("unsure.yaml", "Schema"),
-    }
-
-
 @pytest.mark.parametrize(
     "wrong", [node("b", oops=1), "kind: FleetNode  # inference.llmkube.dev/\n- "]
 )

@@ -32,6 +32,7 @@ _LONGER = {
     "CLUSTER_CHAOS_ROUNDS": "40",
     "FIELD_HISTORIES": "200",
     "WALK_STEPS": "40",
+    "WRONG_DOCUMENTS": "20000",
 }
 _FAULTS = 20
 _WORKERS = 2  # of faults

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from reconciler.api.isolated import INTERNAL
 from reconciler.api.meta import ObjectRef
 from reconciler.core.comparison import Causes
 from reconciler.core.declared import DeclaredField
@@ -61,7 +62,8 @@ class Scope:
     where each document was declared when it was applied last. `incomplete`: why no service may go,
     as what is missing may be a mistake. `adopting`: what of another
     controller's becomes ours; `not_yet`: what does not, and what it waits for. `lacking`: services
-    that name a claim which is not there."""
+    that name a claim which is not there; `unrendered`: services and documents with which this
+    program fails, with the reason."""
 
     target: str
     fleet: str
@@ -72,6 +74,7 @@ class Scope:
     adopting: Set[ObjectId] = frozenset()
     not_yet: Mapping[ObjectId, str] = field(default_factory=dict)
     lacking: Mapping[ObjectRef, str] = field(default_factory=dict)
+    unrendered: Mapping[ObjectRef, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +112,9 @@ def _plan(
     causes: Causes,
     known: Compared,
 ) -> ObjectPlan:
-    standing = ServiceActions.of(services, scope.target, scope.arrived, scope.lacking.keys())
+    target = scope.target
+    staying = scope.lacking.keys() | scope.unrendered.keys()
+    standing = ServiceActions.of(services, target, scope.arrived, staying)
     sources = _ChangeSources(causes, scope.stood, standing.changes)
     adoption = (scope.adopting, scope.not_yet)
     rules = (scope.fleet, scope.resting, policy.drift_enforced, Same(causes), *adoption)
@@ -123,13 +128,17 @@ def _plan(
     changes = [change for steps in known.steps for change in steps.changes]
     blocked = [
         *(_lacking(scope, ref, claim, sources) for ref, claim in scope.lacking.items()),
+        *(
+            Blocked(ref, INTERNAL, f"{why}; left as it is", sources.where(ref), target, (ref,))
+            for ref, why in scope.unrendered.items()
+        ),
         *(held for steps in known.steps for held in steps.blocked),
     ]
     left = live.only(live.keys() - wanted.keys())
     left = left.changed(dict.fromkeys(still_mounted(wanted, live, left, standing.rolls)))
     there = wanted.refs(live.keys())
     pruned = prune(
-        scope.target,
+        target,
         _may_go(scope, standing, left, live),
         declared=wanted.refs(wanted.keys()),
         running={*map(left.ref, left), *there},

@@ -30,10 +30,10 @@ class ServiceActions:
         services: Plan,
         target: str,
         arrived: Set[ObjectRef],
-        lacking: Set[ObjectRef],
+        staying: Set[ObjectRef],
     ) -> ServiceActions:
-        """`arrived`: services that moved to another target and answer there; `lacking`: those that
-        name a claim which is not there."""
+        """`arrived`: services that moved to another target and answer there; `staying`: those whose
+        objects stay as they are for another reason than the plan's."""
         blocked = [b for b in services.blocked if b.target in (None, target)]
         whole = {r for b in blocked if b.reason in _STAYS_WHOLE for r in (b.ref, *b.holds)}
         own = [c for c in services.changes if c.target == target and c.object is None]
@@ -42,7 +42,7 @@ class ServiceActions:
         leaving = {c.ref for c in own if c.action in REMOVALS} - moving
         return cls(
             whole=frozenset(whole),
-            running=frozenset({r for b in blocked for r in (b.ref, *b.holds)} | moving) | lacking,
+            running=frozenset({r for b in blocked for r in (b.ref, *b.holds)} | moving) | staying,
             leaving=frozenset(leaving),
             rolls=frozenset(c.ref for c in own if c.impact.restart is Restart.ROLL),
             changes={c.ref: c for c in own if not c.is_shown_only},

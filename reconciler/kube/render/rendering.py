@@ -10,6 +10,7 @@ from typing import Any
 
 from reconciler.api.fleet import FleetPolicy
 from reconciler.api.fleetnode import FleetNode
+from reconciler.api.isolated import Failed, attempt
 from reconciler.api.meta import ObjectRef, Resource
 from reconciler.kube.endpoints.slices import published
 from reconciler.kube.inventory import labelled
@@ -36,7 +37,9 @@ class DesiredObjects:
     the Services of what runs on agent nodes. `renders` are the digests of pods as this version
     makes them, by service; `placed` the services with pods; `incomplete` is why what is missing may
     be a mistake; empty: it is meant to be gone. `optional` are objects, each with its
-    service, of which a cluster need not have the kind, `left_out` those that it has none for."""
+    service, of which a cluster need not have the kind, `left_out` those that it has none for.
+    `unrendered` are services and documents with which this program fails, with the reason: their
+    objects stay as they are."""
 
     fleet: str
     documents: ObjectSet
@@ -47,6 +50,7 @@ class DesiredObjects:
     incomplete: str
     optional: Mapping[ObjectId, ObjectRef] = field(default_factory=dict)
     left_out: Mapping[ObjectId, ObjectRef] = field(default_factory=dict)
+    unrendered: Mapping[ObjectRef, str] = field(default_factory=dict)
 
     def where(self, lacking: Collection[tuple[str, str]]) -> DesiredObjects:
         """What of it a cluster can have that lacks these kinds, as (group, kind)."""
@@ -87,21 +91,32 @@ class ObjectRenderer:
         if self._last is not None and self._last[0] is desired:
             return self._last[1]
         fleet = fleet_name(desired)
-        here = placed(desired, self.cluster, self.url)
+        unrendered: dict[ObjectRef, str] = {}
+        documents: dict[ObjectId, Packed] = {}
         things = declared(desired, self.cluster) if self.owns_documents else ()
-        documents = {document_id(thing.ref): self._document(desired, thing) for thing in things}
+        for thing in things:
+            document = attempt(partial(self._document, desired, thing))
+            if isinstance(document, Failed):
+                unrendered[thing.ref] = document.message
+            else:
+                documents[document_id(thing.ref)] = document
         self._documents.keep({thing.ref for thing in things})
         objects: dict[ObjectId, Packed] = {}
         optional: dict[ObjectId, ObjectRef] = {}
         renders: dict[ObjectRef, str] = {}
-        for placed_service in here:
-            rendered = self._render(fleet, placed_service)
+        here: list[PlacedService] = []
+        for placed_service in placed(desired, self.cluster, self.url):
+            rendered = attempt(partial(self._render, fleet, placed_service))
+            if isinstance(rendered, Failed):
+                unrendered[placed_service.workload.ref] = rendered.message
+                continue
+            here.append(placed_service)
             objects |= rendered.objects
             optional |= rendered.optional
             renders |= {placed_service.workload.ref: rendered.digest} if rendered.digest else {}
         refs = {placed_service.workload.ref for placed_service in here}
         self._rendered.keep(refs)
-        own = {ref.label for ref in refs}
+        own = {ref.label for ref in refs | unrendered.keys()}
         services = [s for s in published(desired, self.cluster) if _label(s) not in own]
         names = {id_of(service): self._packed(fleet, service) for service in services}
         wanted = DesiredObjects(
@@ -110,9 +125,10 @@ class ObjectRenderer:
             services=ObjectSet(objects),
             names=ObjectSet(names),
             renders=renders,
-            placed=here,
+            placed=tuple(here),
             incomplete=_incomplete(desired, self.cluster) if self.owns_documents else "",
             optional=optional,
+            unrendered=unrendered,
         )
         self._last = (desired, wanted)
         return wanted
