@@ -109,6 +109,7 @@ _RULES = (
     Rule("AgentTooOld", Severity.BLOCKED, "A field, a word or a kind that only newer agents know."),
     Rule("DefaultTaken", Severity.NOTE, "This process was told what the fleet leaves open."),
     Rule("NotRead", Severity.WARNING, "A document of another project that says what ours say."),
+    Rule("NotFollowed", Severity.WARNING, "A link or submodule, behind which nothing is read."),
     Rule("FieldAnswered", Severity.NOTE, "Said by another field here, or done anyway."),
     Rule("FieldIgnored", Severity.WARNING, "A field that has no effect where the service runs."),
 )

@@ -68,7 +68,9 @@ def run(args: argparse.Namespace) -> int:
     findings = [h.finding for h in assignment.holds if h.finding not in known]
     problems += [loaded.problem(f) for f in (*findings, *assignment.warnings, *seen)]
     problems.sort(key=lambda p: (p.path, p.line, p.column, p.rule))
-    is_read = loaded.counts.documents or any(p.rule != "NotRead" for p in problems)
+    is_read = loaded.counts.documents or any(
+        p.rule not in ("NotRead", "NotFollowed") for p in problems
+    )
     if not (is_read or args.allow_empty):
         problems.append(_nothing(args))
     links = _links(args, checkout.commit) if args.output == "markdown" else NO_LINKS

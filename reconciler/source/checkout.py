@@ -46,7 +46,30 @@ class ObjectFile:
         return self.text().encode()
 
 
-FleetFile = YamlFile | ObjectFile
+@dataclass(frozen=True, slots=True)
+class Unfollowed:
+    """A path behind which documents may be that nothing reads. `what` is a phrase for people."""
+
+    path: str
+    what: str
+    data = b""
+
+    @property
+    def identity(self) -> str:
+        return self.what
+
+    @classmethod
+    def link(cls, path: str, target: str) -> Unfollowed:
+        """A symbolic link that leads out of the fleet."""
+        return cls(path, f"a symbolic link to {target}")
+
+    @classmethod
+    def repository(cls, path: str) -> Unfollowed:
+        """A submodule, or another repository within the folder."""
+        return cls(path, "another repository, such as a submodule")
+
+
+FleetFile = YamlFile | ObjectFile | Unfollowed
 
 
 class Checkout(Protocol):
@@ -68,6 +91,7 @@ class Checkout(Protocol):
     def yaml_files(self, held_paths: Collection[str] = ()) -> Iterable[FleetFile]:
         """The files to parse, sorted by path; reconciler.source.tree decides which count.
 
+        Links and submodules with documents that are read nowhere are in the list, without content.
         The paths in `held_paths` contained our documents in the last applied revision. They are
         yielded whatever they contain now, as long as they exist and are not excluded. `data` is cut
         after tree.MAX_FILE_BYTES + 1 bytes.

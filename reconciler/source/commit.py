@@ -17,7 +17,7 @@ from reconciler.api.errors import NoSuchFolder, SourceError, error_text
 from reconciler.atomic import atomic_write
 from reconciler.fleet.fleet import RepositoryFile
 from reconciler.source.authorship import Authorship
-from reconciler.source.checkout import YamlFile
+from reconciler.source.checkout import FleetFile, Unfollowed, YamlFile
 from reconciler.source.field_history import FieldHistory
 from reconciler.source.fleetignore import ignore_matcher
 from reconciler.source.mark import may_be_ours
@@ -30,6 +30,8 @@ from reconciler.source.tree import (
     describe_lfs,
     is_candidate,
     is_excluded,
+    is_lost_behind,
+    may_be_folder,
     repository_path,
 )
 
@@ -42,7 +44,9 @@ _BATCH_BYTES = 2**25  # of blobs from one run of cat-file
 _ROW_BYTES = 128  # of a batch, for each blob: its header
 _LFS_MAX_BYTES = 1024
 _MISSING = re.compile(rb"(?m)^[0-9a-f]{40,64} missing$")
-_WHAT = {"120000": "a symbolic link", "160000": "a submodule"}
+_LINK, _SUBMODULE = "120000", "160000"
+_WHAT = {_LINK: "a symbolic link", _SUBMODULE: "a submodule"}
+_NOT_FOLLOWED = (_LINK.encode(), _SUBMODULE.encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,16 +180,19 @@ class GitCheckout:
                 f"--path {subdir}: no such folder in commit {revision[:12]}", revision
             )
 
-    def yaml_files(self, held_paths: Collection[str] = ()) -> Iterable[YamlFile]:
+    def yaml_files(self, held_paths: Collection[str] = ()) -> Iterable[FleetFile]:
         ignored = self._ignored()
         entries = [e for e in self._candidates() if not ignored(e.path)]
         texts = self._blobs.read([e for e in entries if e.is_file])
+        not_followed = (f for f in self._not_followed() if not ignored(f.path))
+        files: list[FleetFile] = [f for f in not_followed if f.path not in held_paths]
         for entry in entries:
             data = texts.get(entry.oid)
             if data is None and entry.path in held_paths:
                 data = self._blobs.load_one(entry)
             if data is not None and not is_excluded(data):
-                yield YamlFile(entry.path, data, entry.oid)
+                files.append(YamlFile(entry.path, data, entry.oid))
+        return sorted(files, key=lambda file: file.path)
 
     def model_file(self, path: str) -> RepositoryFile:
         path = repository_path(path)
@@ -213,6 +220,22 @@ class GitCheckout:
         entries = (parse_entry(row) for row in rows)
         candidates = [e for e in entries if is_candidate(e.path, self._subdir)]
         return sorted(candidates, key=lambda e: e.path)
+
+    def _not_followed(self) -> Iterable[Unfollowed]:
+        """Links out of the fleet, and submodules."""
+        entries = [parse_entry(row) for row in self._rows if row.startswith(_NOT_FOLLOWED)]
+        below = f"{self._subdir}/" if self._subdir else ""
+        there = [e for e in entries if e.path.startswith(below) and "/." not in f"/{e.path}"]
+        links = {e.oid: e.size or 0 for e in there if e.mode == _LINK}
+        targets = dict(self._blobs.load(links))
+        for entry in there:
+            if entry.mode != _LINK:
+                yield Unfollowed.repository(entry.path)
+                continue
+            target = os.fsdecode(targets[entry.oid])
+            is_meant = is_candidate(entry.path, self._subdir) or may_be_folder(entry.path)
+            if is_meant and is_lost_behind(entry.path, target, self._subdir):
+                yield Unfollowed.link(entry.path, target)
 
     def _ignored(self) -> Callable[[str], bool]:
         entry = self._find(IGNORE_FILE)

@@ -6,13 +6,13 @@ import contextlib
 import hashlib
 import os
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.api.errors import SourceError
-from reconciler.source.checkout import YamlFile
-from reconciler.source.disk import Digests, DiskFiles
+from reconciler.source.checkout import FleetFile, Unfollowed, YamlFile
+from reconciler.source.disk import Digests, DiskFiles, lost_behind
 from reconciler.source.fleetignore import ignore_matcher
 from reconciler.source.folders import NOT_FOLLOWED, Folders, Stamp, stamp
 from reconciler.source.texts import Text, ignore_data, read_text
@@ -28,10 +28,12 @@ if TYPE_CHECKING:
 
 
 class _Entry(NamedTuple):
-    """One candidate in the listing. `stamp` is None for a symbolic link."""
+    """One candidate in the listing. `stamp` is None for a symbolic link; `leads` is the target of
+    one with documents behind it that are not read."""
 
     path: str
     stamp: Stamp | None
+    leads: str = ""
 
 
 class DirectorySource:
@@ -66,7 +68,7 @@ class DirectorySource:
             text = self._read(folders, entry, known.get(entry.path))
             if text:
                 self._texts[entry.path] = text
-        links = frozenset(entry.path for entry in entries if entry.stamp is None)
+        links = {entry.path: entry.leads for entry in entries if entry.stamp is None}
         return DirectoryCheckout(self._root, self._digests, dict(self._texts), links)
 
     def _read(self, folders: Folders, entry: _Entry, known: Text | None) -> Text | None:
@@ -87,7 +89,7 @@ class DirectoryCheckout(DiskFiles):
     """The YAML files as they were when fetched; model files are read on demand."""
 
     def __init__(
-        self, root: Path, digests: Digests, texts: dict[str, Text], links: frozenset[str]
+        self, root: Path, digests: Digests, texts: dict[str, Text], links: Mapping[str, str]
     ) -> None:
         super().__init__(root, digests)
         self._texts, self._links = texts, links
@@ -99,10 +101,14 @@ class DirectoryCheckout(DiskFiles):
         self.commit: str | None = None
         self.history: FieldHistory | None = None
 
-    def yaml_files(self, held_paths: Collection[str] = ()) -> Iterator[YamlFile]:
-        for path in sorted({*self._texts, *(self._links & set(held_paths))}):
-            if path in self._links:  # a file that became a link counts as empty
-                yield YamlFile(path, b"", "link")
+    def yaml_files(self, held_paths: Collection[str] = ()) -> Iterator[FleetFile]:
+        for path in sorted({*self._texts, *self._links}):
+            if path in held_paths and path in self._links:
+                yield YamlFile(path, b"", "link")  # a file that became a link counts as empty
+                continue
+            if path in self._links:
+                if leads := self._links[path]:
+                    yield Unfollowed.link(path, leads)
                 continue
             text = self._texts[path]
             if is_fleet_file(text.data) or (path in held_paths and not is_excluded(text.data)):
@@ -142,17 +148,17 @@ def _candidates(root: Path, subdir: str) -> list[_Entry]:
             if item.is_dir(follow_symlinks=False):
                 if not item.name.startswith("."):
                     pending.append(path)
-            elif is_candidate(path, subdir):
-                entries += _entry(item, path)
+            elif is_candidate(path, subdir) or item.is_symlink():
+                entries += _entry(item, root, path, subdir)
     return sorted(entries, key=lambda entry: entry.path)
 
 
-def _entry(item: os.DirEntry[str], path: str) -> list[_Entry]:
+def _entry(item: os.DirEntry[str], root: Path, path: str, subdir: str) -> list[_Entry]:
     """The entry of a file or link; none for a pipe, a socket or a file that vanished."""
     with contextlib.suppress(FileNotFoundError):
         facts = item.stat(follow_symlinks=False)
         if stat.S_ISLNK(facts.st_mode):
-            return [_Entry(path, None)]
+            return [_Entry(path, None, lost_behind(root, path, subdir))]
         if stat.S_ISREG(facts.st_mode):
             return [_Entry(path, stamp(facts))]
     return []

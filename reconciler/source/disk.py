@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,9 +12,41 @@ from pathlib import Path
 from reconciler.api.errors import SourceError
 from reconciler.fleet.fleet import RepositoryFile
 from reconciler.source.folders import Folders, Stamp, files_below, is_settled, stamp
-from reconciler.source.tree import LFS_MARK, describe_lfs, repository_path
+from reconciler.source.tree import (
+    LFS_MARK,
+    describe_lfs,
+    is_candidate,
+    is_lost_behind,
+    may_be_folder,
+    repository_path,
+)
 
+_MOST_NAMES = 1_000  # behind a link
 Digests = dict[str, tuple[Stamp, str]]  # sha256 by path, with the stamp for which it holds
+
+
+def lost_behind(root: Path, path: str, subdir: str) -> str:
+    """Return the target of the symbolic link at `path`, if YAML or JSON files behind it are not
+    read; else an empty text. Only names are read: a link may lead anywhere."""
+    at = root / path
+    try:
+        if not is_candidate(path, subdir) and not (may_be_folder(path) and _has_documents(at)):
+            return ""
+        target, folder = (
+            os.readlink(at),
+            os.path.dirname(os.path.join(os.path.realpath(root), path)),
+        )
+        inside = os.path.relpath(os.path.realpath(at, strict=True), folder)
+    except OSError:  # it leads nowhere
+        return ""
+    return target if is_lost_behind(path, inside, subdir) else ""
+
+
+def _has_documents(folder: Path) -> bool:
+    if not folder.is_dir():
+        return False
+    with os.scandir(folder) as entries:
+        return any(is_candidate(entry.name) for entry in itertools.islice(entries, _MOST_NAMES))
 
 
 class DiskFiles:

@@ -18,7 +18,7 @@ from reconciler.foreign_kinds import DERIVED, READ
 from reconciler.llmkube.pools import KIND as POOL_KIND
 from reconciler.llmkube.translate import translated
 from reconciler.source import places
-from reconciler.source.checkout import FleetFile, ObjectFile, YamlFile
+from reconciler.source.checkout import FleetFile, ObjectFile, Unfollowed, YamlFile
 from reconciler.source.claims import Claim, namespace_of
 from reconciler.source.documents import count_documents, decode, read_documents
 from reconciler.source.made import Derived, derived_of, made_of
@@ -193,6 +193,8 @@ def _read(file: FleetFile, why: str) -> File:
     if isinstance(file, ObjectFile):
         why = why or too_large(file)
         return _unread(file, why) if why else _read_object(file)
+    if isinstance(file, Unfollowed):
+        return File(file.path, (), (), (), 0, 0, (_not_followed(file),))
     return _read_text(file)
 
 
@@ -250,6 +252,14 @@ def _judged(path: str, reading: Reading, text: Callable[[], str], lines: tuple[i
         reading.kin,
         tuple(theirs for each in done for theirs in each.llmkube),
     )
+
+
+def _not_followed(file: Unfollowed) -> Problem:
+    message = (
+        f"{file.what}: fleet documents behind it are not read. Copy them into the fleet's"
+        f" folder, or list {file.path} in {IGNORE_FILE}"
+    )
+    return problem_at(file.path, Place(1, 1), "NotFollowed", "", message)
 
 
 class _Read(NamedTuple):

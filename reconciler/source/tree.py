@@ -31,6 +31,25 @@ def is_candidate(path: str, subdir: str = "") -> bool:
     return not subdir or path.startswith(f"{subdir}/")
 
 
+def is_lost_behind(path: str, target: str, subdir: str = "") -> bool:
+    """True if documents behind a symbolic link at `path` are not read at its target either."""
+    if target.startswith("/"):
+        return True
+    at = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
+    if at == ".." or at.startswith("../"):
+        return True
+    if at == ".":
+        return False
+    if is_candidate(path, subdir):
+        return not is_candidate(at, subdir)
+    return not f"{at}/".startswith(f"{subdir}/" if subdir else "") or "/." in f"/{at}/"
+
+
+def may_be_folder(path: str) -> bool:
+    """By its name alone: the path of a folder that documents may be in."""
+    return "." not in posixpath.basename(path) and "/." not in f"/{path}"
+
+
 def is_fleet_file(data: bytes) -> bool:
     """By its bytes: it may be ours, and its first line does not exclude it."""
     return may_be_ours(data) and not is_excluded(data)

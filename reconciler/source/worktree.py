@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from reconciler.api.errors import SourceError
-from reconciler.source.checkout import YamlFile
+from reconciler.source.checkout import FleetFile, YamlFile
 from reconciler.source.command import read_git
 from reconciler.source.committed_folder import CommittedFolder
 from reconciler.source.disk import Digests, DiskFiles
@@ -91,10 +91,13 @@ class WorktreeCheckout(DiskFiles):
         """The fleet's files that differ from the commit."""
         return tuple(sorted(self._dirty)) if self._base else ()
 
-    def yaml_files(self, held_paths: Collection[str] = ()) -> Iterable[YamlFile]:
+    def yaml_files(self, held_paths: Collection[str] = ()) -> Iterable[FleetFile]:
+        links = self._tree.not_followed
+        files: list[FleetFile] = [link for link in links if link.path not in held_paths]
         for path, data in self._tree.yaml.items():
             if (may_be_ours(data) or path in held_paths) and not is_excluded(data):
-                yield YamlFile(path, data, self._tree.oids[path])
+                files.append(YamlFile(path, data, self._tree.oids[path]))
+        return sorted(files, key=lambda file: file.path)
 
     def commit_of(self, path: str) -> str | None:
         folder = path if path.endswith("/") else None  # of a model of several files

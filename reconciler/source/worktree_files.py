@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import posixpath
 import stat
 from collections.abc import Mapping
@@ -12,7 +13,8 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from reconciler.api.errors import SourceError
-from reconciler.source.disk import Digests
+from reconciler.source.checkout import Unfollowed
+from reconciler.source.disk import Digests, lost_behind
 from reconciler.source.fleetignore import ignore_matcher
 from reconciler.source.folders import NOT_FOLLOWED, Folders, is_settled, stamp
 from reconciler.source.texts import Text, ignore_data, read_text
@@ -40,11 +42,15 @@ class WorktreeFiles:
         self.yaml: dict[str, bytes] = {}
         self.models: dict[str, int | None] = {}
         self.oids: dict[str, str] = {}
+        self.not_followed: list[Unfollowed] = []  # links out of the fleet, and other repositories
         known, cache.texts = cache.texts, {}
         homes = {posixpath.dirname(path) for path in paths if path.endswith(".safetensors")} - {""}
         with Folders(root) as folders:
             self.ignored = ignore_matcher(ignore_data(folders))
+            below = f"{subdir}/" if subdir else ""
             for path in paths:
+                if path.startswith(below) and "/." not in f"/{path}":
+                    self._note_not_followed(path, subdir)
                 is_of_fleet = is_candidate(path, subdir) and not self.ignored(path)
                 if is_of_fleet:
                     self._note_yaml(folders, path, known.get(path), cache)
@@ -58,6 +64,18 @@ class WorktreeFiles:
     def by_oid(self) -> Mapping[str, bytes]:
         """What was read of each YAML file."""
         return {self.oids[path]: data for path, data in self.yaml.items()}
+
+    def _note_not_followed(self, path: str, subdir: str) -> None:
+        if self.ignored(path.rstrip("/")):
+            return
+        with contextlib.suppress(OSError):
+            mode = os.lstat(
+                self._root / path
+            ).st_mode  # of a repository that git does not track: of its folder
+            if stat.S_ISDIR(mode):
+                self.not_followed.append(Unfollowed.repository(path.rstrip("/")))
+            elif stat.S_ISLNK(mode) and (target := lost_behind(self._root, path, subdir)):
+                self.not_followed.append(Unfollowed.link(path, target))
 
     def _note_yaml(self, folders: Folders, path: str, known: Text | None, cache: ReadCache) -> None:
         try:

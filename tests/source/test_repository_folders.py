@@ -5,6 +5,7 @@ A commit, the working tree and a plain folder must agree on them.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from reconciler.models.scheme import FetchContext
 from reconciler.source.checkout import Checkout
 from reconciler.source.load import Loaded, reader
 from reconciler.source.open import open_source
+from tests.support.fleets import model, small_fleet, write_fleet
 from tests.support.gguf_models import tiny_llama
 from tests.support.repos import Repo
 from tests.support.wait import wait_for
@@ -180,3 +182,45 @@ def test_a_folder_holds_nothing_of_those_whose_names_begin_alike(tmp_path: Path)
     for checkout in checkouts(tmp_path, fill):
         assert checkout.folder("models") == tuple(f"models/{path}" for path in sorted(FILES))
         assert checkout.model_file("models.json").size_bytes == 2
+
+
+def test_documents_behind_links_and_submodules_are_reported(tmp_path: Path) -> None:
+    """The same, whether the fleet is a commit, a work tree or a plain folder."""
+    repo = Repo.create(tmp_path / "git")
+    outside = write_fleet(tmp_path / "outside", {"a.yaml": model("a"), "b/m.gguf": "x"})
+    files = {**small_fleet(), "inside/b.yaml": model("b"), ".fleetignore": "left\n"}
+    write_fleet(repo.work, files)
+    links = {
+        "away.yaml": outside / "a.yaml",
+        "folder": outside,
+        "left": outside,  # listed in .fleetignore
+        "again.yaml": Path("model.yaml"),  # read there
+        "loop": Path("inside"),
+        "inside/up": Path("../inside"),
+        "weights.d": outside / "b",
+    }
+    for name, target in links.items():
+        (repo.work / name).symlink_to(target)
+    shutil.copytree(repo.work, tmp_path / "plain", symlinks=True)
+    shutil.rmtree(tmp_path / "plain/.git")
+    inner = Repo(write_fleet(repo.work / "sub", {"other.yaml": model("sub")}), repo.remote)
+    inner.git("init", "-q")
+    inner.commit(push=False)
+    repo.git("add", "--all", ".")
+    repo.commit()
+    opened = partial(open_source, cache_dir=tmp_path / "cache", working_tree=True)
+    in_git = ["away.yaml", "folder", "sub"]
+    sources = {
+        "commit": (opened(str(repo.remote)), in_git),
+        "work tree": (opened(str(repo.work)), in_git),
+        "folder": (opened(str(tmp_path / "plain")), in_git[:2]),
+    }
+
+    for name, (source, paths) in sources.items():
+        loaded = reader()(source.fetch(), frozenset())
+        reported = [p for p in loaded.problems if p.rule == "NotFollowed"]
+        assert [p.path for p in reported] == paths, name
+        assert all(".fleetignore" in p.message for p in reported), name
+        assert loaded.fleet is not None, name
+        held = reader()(source.fetch(), frozenset({"away.yaml"}))
+        assert [(p.path, p.rule) for p in held.errors] == [("away.yaml", "HeaderLost")], name

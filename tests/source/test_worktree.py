@@ -12,6 +12,7 @@ import pytest
 
 from reconciler.api.errors import SourceError
 from reconciler.source.busy import busy
+from reconciler.source.checkout import YamlFile
 from reconciler.source.open import open_source
 from reconciler.source.worktree import WorktreeCheckout, WorktreeSource
 from tests.support.repos import Repo
@@ -46,7 +47,7 @@ def read(repo: Repo, folder: str = ".") -> WorktreeCheckout:
 
 
 def paths(checkout: WorktreeCheckout) -> list[str]:
-    return [file.path for file in checkout.yaml_files()]
+    return [file.path for file in checkout.yaml_files() if isinstance(file, YamlFile)]
 
 
 def test_a_clean_work_tree_is_its_commit(repo: Repo) -> None:
