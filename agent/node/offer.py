@@ -10,7 +10,7 @@ from agent.engines.render import CommandRenderer
 from agent.node.admission import Obstacles
 from agent.process.holders import taken_ports
 from reconciler.api.errors import ApplyError, EngineError
-from reconciler.api.isolated import INTERNAL, Failed, attempt
+from reconciler.api.isolated import INTERNAL, Crash, attempt
 from reconciler.api.meta import ObjectRef
 from reconciler.core.observation import ObservedDisk, ObservedPool, Obstacle, TargetState
 from reconciler.fleet.model_file import ModelFile
@@ -62,7 +62,7 @@ def target_state(
                 rendered = attempt(
                     partial(renderer.render, workload, keep_port=False, engine=engine)
                 )
-                if isinstance(rendered, Failed):
+                if isinstance(rendered, Crash):
                     obstacles[workload.ref] = Obstacle(INTERNAL, rendered.message)
                 elif rendered:
                     renders[workload.ref] = rendered.digest

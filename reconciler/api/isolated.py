@@ -23,13 +23,13 @@ show_traceback: Callable[[Exception], object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class Crash:
     """Work that raised an unexpected exception. `message` is what a problem reports of it."""
 
     message: str
 
 
-def attempt(work: Callable[[], T], *, quiet: bool = False) -> T | Failed:
+def attempt(work: Callable[[], T], *, quiet: bool = False) -> T | Crash:
     """Return the result of `work`, or the exception as a value. Raises expected errors: those that
     people can act on, and those of the machine."""
     try:
@@ -39,20 +39,20 @@ def attempt(work: Callable[[], T], *, quiet: bool = False) -> T | Failed:
     except Exception as error:  # noqa: BLE001 - the one place where a document's bug ends
         if show_traceback is not None and not quiet:
             show_traceback(error)
-        return Failed(_message(error))
+        return Crash(_message(error))
 
 
 def isolated(
     things: Sequence[X], work: Callable[[Sequence[X]], T]
-) -> tuple[T, dict[X, str]] | Failed:
+) -> tuple[T, dict[X, str]] | Crash:
     """Return `work(things)` without the things for which it fails, and these with a message each.
-    Failed: it fails without any of them, or with too many.
+    Crash: it fails without any of them, or with too many.
 
     `work` takes any part of `things`, in their order. Put things that others refer to first: of
     several that fail together, the last one is left out.
     """
     left_out: dict[X, str] = {}
-    while isinstance(done := attempt(partial(work, things)), Failed):
+    while isinstance(done := attempt(partial(work, things)), Crash):
         if len(left_out) == _MOST or _fails(work, ()):
             return done
         at = _first_failing(things, work)
@@ -74,7 +74,7 @@ def _first_failing(things: Sequence[X], work: Callable[[Sequence[X]], T]) -> int
 
 
 def _fails(work: Callable[[Sequence[X]], T], things: Sequence[X]) -> bool:
-    return isinstance(attempt(partial(work, things), quiet=True), Failed)
+    return isinstance(attempt(partial(work, things), quiet=True), Crash)
 
 
 def _message(error: Exception) -> str:

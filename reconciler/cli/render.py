@@ -107,12 +107,12 @@ def rendered_of(desired: Desired, refs: Sequence[ObjectRef], make: Callable[[Des
     """Return `make` of the revision with these services alone. Raises InvalidFleet with the
     services for which this program fails."""
     from reconciler.api.errors import InvalidFleet
-    from reconciler.api.isolated import INTERNAL, Failed, isolated
+    from reconciler.api.isolated import INTERNAL, Crash, isolated
     from reconciler.api.problem import Finding
 
     outcome = isolated(refs, lambda some: make(desired.only(some)))
-    failed = dict.fromkeys(refs, outcome.message) if isinstance(outcome, Failed) else outcome[1]
-    if failed or isinstance(outcome, Failed):
+    failed = dict.fromkeys(refs, outcome.message) if isinstance(outcome, Crash) else outcome[1]
+    if failed or isinstance(outcome, Crash):
         findings = (Finding(INTERNAL, ref, "", why) for ref, why in failed.items())
         raise InvalidFleet(tuple(map(desired.loaded.problem, findings)))
     return outcome[0]

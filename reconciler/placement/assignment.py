@@ -10,7 +10,7 @@ from types import MappingProxyType
 from reconciler.api.fleet import FleetSpec
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.inferenceservice import InferenceService
-from reconciler.api.isolated import INTERNAL, Failed, isolated
+from reconciler.api.isolated import INTERNAL, Crash, isolated
 from reconciler.api.meta import ObjectRef
 from reconciler.api.problem import Finding
 from reconciler.capacity.admission import Admission, Candidate, Facts, Others, admit, explain
@@ -92,7 +92,7 @@ def assign(fleet: Fleet, facts: Facts, before: Assignment | None = None) -> Assi
     """
     refs = [service.ref for service in fleet.all(InferenceService)]
     outcome = isolated(refs, lambda some: _assign(_only(fleet, some), facts, before))
-    if isinstance(outcome, Failed):
+    if isinstance(outcome, Crash):
         failed = dict.fromkeys(refs, outcome.message)
         assigned = Assignment((), (), (), (), (), facts, fleet.policy)
     else:

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reconciler.api.errors import SourceError
-from reconciler.api.isolated import INTERNAL, Failed, attempt, isolated
+from reconciler.api.isolated import INTERNAL, Crash, attempt, isolated
 from reconciler.api.meta import ObjectRef, Resource
 from reconciler.api.problem import RULES, Finding, Problem
 from reconciler.fleet.fleet import Origin
@@ -118,10 +118,10 @@ def read_all(files: list[FleetFile], known: FileCache) -> FileCache:
 
 def _read_alone(file: FleetFile, why: str) -> File:
     read = attempt(partial(_read, file, why))
-    return _failed(file.path, read) if isinstance(read, Failed) else read
+    return _failed(file.path, read) if isinstance(read, Crash) else read
 
 
-def _failed(path: str, why: Failed) -> File:
+def _failed(path: str, why: Crash) -> File:
     """A file with which this program fails as a whole."""
     return File(path, (), (), (problem_at(path, Place(1, 1), INTERNAL, "", why.message),), 1, 0)
 
@@ -238,7 +238,7 @@ def _judged(path: str, reading: Reading, text: Callable[[], str], lines: tuple[i
         return [_document(reading.documents[n], origins[n], located) for n in numbers]
 
     outcome = isolated(range(len(origins)), read)
-    if isinstance(outcome, Failed):
+    if isinstance(outcome, Crash):
         return _failed(path, outcome)
     done, failed = outcome
     crashed = (_crashed(reading.documents[n], origins[n], why) for n, why in failed.items())

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reconciler.api.errors import SourceError, error_text
-from reconciler.api.isolated import INTERNAL, Failed, attempt, isolated
+from reconciler.api.isolated import INTERNAL, Crash, attempt, isolated
 from reconciler.api.meta import ObjectRef, Resource
 from reconciler.api.problem import Counts, Finding, Problem, Severity
 from reconciler.fleet.draft_files import DraftFiles, with_draft_files
@@ -167,7 +167,7 @@ def examine(
         check = check_source or _check_source()
         paths = frozenset(held_paths)
         loaded = attempt(lambda: _load(checkout, runtimes, cache, paths, lost, check))
-        return _unjudged(checkout, loaded) if isinstance(loaded, Failed) else loaded
+        return _unjudged(checkout, loaded) if isinstance(loaded, Crash) else loaded
     except (OSError, MemoryError) as error:
         raise SourceError(f"the fleet cannot be read: {error_text(error)}") from error
     finally:
@@ -216,7 +216,7 @@ def _load(
     outcome = isolated(
         refs, lambda some: _checked(read, some, checkout, runtimes, cache, check_source)
     )
-    if isinstance(outcome, Failed):
+    if isinstance(outcome, Crash):
         return _unjudged(checkout, outcome)
     checked, failed = outcome
     models, origins = checked.models, checked.origins
@@ -260,7 +260,7 @@ def _internal_errors(failed: Mapping[ObjectRef, str]) -> Iterator[Finding]:
         yield Finding(INTERNAL, ref, "", why)
 
 
-def _unjudged(checkout: Checkout, failed: Failed) -> Loaded:
+def _unjudged(checkout: Checkout, failed: Crash) -> Loaded:
     """A revision with which this program fails, and no document of it is the cause."""
     problem = problem_at(WHOLE, Place(1, 1), INTERNAL, "", failed.message)
     nothing: Mapping[ObjectRef, Any] = MappingProxyType({})

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.api.errors import SourceError
-from reconciler.api.isolated import Failed, attempt, isolated
+from reconciler.api.isolated import Crash, attempt, isolated
 
 
 @given(st.integers(0, 60), st.sets(st.integers(0, 59), max_size=20))
@@ -21,7 +21,7 @@ def test_exactly_the_things_that_fail_are_left_out(count: int, bad: set[int]) ->
 
     outcome = isolated(range(count), work)
 
-    assert not isinstance(outcome, Failed)
+    assert not isinstance(outcome, Crash)
     done, left_out = outcome
     assert len(done) == count - len(bad)
     assert left_out.keys() == bad
@@ -35,7 +35,7 @@ def test_of_things_that_fail_together_the_last_one_is_left_out() -> None:
 
     outcome = isolated(range(8), work)
 
-    assert not isinstance(outcome, Failed)
+    assert not isinstance(outcome, Crash)
     assert outcome[0] == 7
     assert [*outcome[1]] == [5]
 
@@ -46,14 +46,14 @@ def test_work_that_fails_without_any_thing_fails_as_a_whole() -> None:
 
     outcome = isolated(range(3), work)
 
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, Crash)
     assert "KeyError: 'x'" in outcome.message
 
 
 def test_with_too_many_failing_things_the_work_fails_as_a_whole() -> None:
     outcome = isolated(range(50), lambda numbers: [{}[n] for n in numbers])
 
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, Crash)
 
 
 def test_an_error_that_people_can_act_on_is_raised() -> None:

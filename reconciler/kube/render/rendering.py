@@ -10,7 +10,7 @@ from typing import Any
 
 from reconciler.api.fleet import FleetPolicy
 from reconciler.api.fleetnode import FleetNode
-from reconciler.api.isolated import Failed, attempt
+from reconciler.api.isolated import Crash, attempt
 from reconciler.api.meta import ObjectRef, Resource
 from reconciler.kube.endpoints.slices import published
 from reconciler.kube.inventory import labelled
@@ -96,7 +96,7 @@ class ObjectRenderer:
         things = declared(desired, self.cluster) if self.owns_documents else ()
         for thing in things:
             document = attempt(partial(self._document, desired, thing))
-            if isinstance(document, Failed):
+            if isinstance(document, Crash):
                 unrendered[thing.ref] = document.message
             else:
                 documents[document_id(thing.ref)] = document
@@ -107,7 +107,7 @@ class ObjectRenderer:
         here: list[PlacedService] = []
         for placed_service in placed(desired, self.cluster, self.url):
             rendered = attempt(partial(self._render, fleet, placed_service))
-            if isinstance(rendered, Failed):
+            if isinstance(rendered, Crash):
                 unrendered[placed_service.workload.ref] = rendered.message
                 continue
             here.append(placed_service)
