@@ -1,6 +1,7 @@
 """What several tests share: builders, and real parts that misbehave on request. An index:
 
-Values      builders (objects with defaults), fleets and random_fleets (fleets as text), manifests
+Values      builders (objects with defaults), fleets and random_fleets (fleets as text),
+            wrong_documents, manifests
             (fleets as Kubernetes objects), field_histories (in git), slices, cluster_views,
             scheduling, gguf_models, mlx_models, memory, schema_probes, bombs (a few KB that say
             gigabytes)
