@@ -66,7 +66,7 @@ def _plant(monkeypatch: pytest.MonkeyPatch, place: str, *, always: bool = False)
 def _is_about(value: object) -> bool:
     match value:
         case str():
-            return '"name": "cursed"' in value
+            return value == "cursed"
         case Resource():
             return value.metadata.name == "cursed"
         case Document():
