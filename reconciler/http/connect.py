@@ -44,10 +44,10 @@ def connect(
     time.monotonic(). `judge` returns the reason against an address of the host, before anything is
     sent there; a proxy resolves names itself. Raises that reason if it is against each address, and
     OSError, TimeoutError and ProxyNotSupported among them."""
-    assert url.hostname is not None
-    port = url.port or PORTS[url.scheme]
+    host, port = url.hostname, url.port or PORTS[url.scheme]
+    assert host is not None
     if proxy is None:
-        return _connect_directly(url.hostname, port, deadline, judge)
+        return _connect_directly(host, port, deadline, judge)
     if proxy.scheme != "http" or not proxy.hostname:
         raise ProxyNotSupported(
             f"a proxy by {proxy.scheme} is not supported, only by http (CONNECT)"
@@ -56,7 +56,7 @@ def connect(
     tunnel = http.client.HTTPConnection(  # noqa: TID251 - CONNECT
         proxy.hostname, proxy.port or PORTS["http"], timeout=left
     )
-    tunnel.set_tunnel(url.hostname, port, headers=_login(proxy))
+    tunnel.set_tunnel(host, port, headers=_login(proxy))
     tunnel.connect()
     return tunnel.sock
 

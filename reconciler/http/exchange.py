@@ -104,14 +104,14 @@ def open_lines(
 def _answered(
     request: HttpRequest, policy: HttpPolicy, deadline: float
 ) -> Iterator[tuple[http.client.HTTPResponse, Deadlined]]:
-    url = request.url
-    assert url.hostname is not None
+    url, host = request.url, request.url.hostname
+    assert host is not None
     sock = connect(url, proxy_for(url) if policy.proxies else None, deadline)
     try:
         if url.scheme == "https":
-            sock = policy.secure(sock, url.hostname, deadline)
+            sock = policy.secure(sock, host, deadline)
         connection = http.client.HTTPConnection(  # noqa: TID251 - it gets its connection below
-            url.hostname, url.port or PORTS[url.scheme]
+            host, url.port or PORTS[url.scheme]
         )
         connection.default_port = PORTS[url.scheme]  # which no Host header names
         connection.response_class = BoundedResponse
