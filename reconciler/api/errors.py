@@ -44,7 +44,7 @@ def error_text(error: BaseException, named: object = None) -> str:
         text = str(error) or type(error).__name__
         if isinstance(error, ReconcilerError):
             return text
-        text = "".join(c if c.isprintable() else " " for c in text).strip()
+        text = "".join(c if c.isprintable() else " " for c in text).strip() or type(error).__name__
         return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}…"
     about = error.filename if error.filename and str(error.filename) != str(named) else None
     return f"{about}: {error.strerror}" if about else str(error.strerror)

@@ -13,6 +13,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from agent.process.health import EngineAddress, busy_slots
 from agent.server import SERVED_FILE
@@ -26,6 +28,9 @@ from reconciler.cli.answers import ServiceClient, post_to
 from reconciler.forges.comments import Comments
 from reconciler.forges.forge import FORGES, ForgeRepository
 from reconciler.http.exchange import HttpPolicy, HttpRequest, exchange
+from reconciler.kube.client.api import ApiServer
+from reconciler.kube.client.credentials import ClusterCredentials, Grant
+from reconciler.kube.objects import OWNED_KINDS
 from reconciler.models.partial import Partial
 from reconciler.models.scheme import FetchContext, FetchRequest, PieceRequest
 from reconciler.models.sources import SCHEMES, fetch
@@ -157,6 +162,15 @@ def _engine(url: str, _: Path) -> None:
         raise ReconcilerError(error_text(error)) from error
 
 
+def _api_server(url: str, _: Path) -> None:
+    api = ApiServer.of("prod", ClusterCredentials(lambda: Grant(url)))
+    api.raw("GET", "/version", timeout_s=PATIENCE_S)
+
+
+def _api_list(url: str, _: Path) -> None:
+    ApiServer.of("prod", ClusterCredentials(lambda: Grant(url))).list(OWNED_KINDS["", "ConfigMap"])
+
+
 # A client, and what its callers handle.
 CLIENTS: dict[str, Callable[[str, Path], object]] = {
     "an agent's state": _agent,
@@ -167,6 +181,8 @@ CLIENTS: dict[str, Callable[[str, Path], object]] = {
     "a service": _service,
     "a stream": _stream,
     "an engine": _engine,
+    "an API server": _api_server,
+    "an API server's list": _api_list,
     "a scrape": lambda url, _: scrape(url, within_s=PATIENCE_S, most_bytes=1 << 20),
     "an engine's slots": lambda url, _: busy_slots("127.0.0.1", urlsplit(url).port or 0, "/slots"),
 }
@@ -186,6 +202,18 @@ def test_an_answer_that_no_honest_host_sends_is_a_short_error(answer: str, tmp_p
                 assert "9" * 100 not in text, name
                 assert not any(word in text for word in ("Overflow", "integer", "Errno")), name
             assert server.requests > before, name
+
+
+@given(text=st.text(), times=st.integers(0, 1000))
+@example(text="x", times=60_000)
+@example(text="\n", times=1)
+@example(text="SSH-2.0-x\r\n", times=1)
+def test_the_text_of_a_librarys_error_is_short_and_printable(text: str, times: int) -> None:
+    shown = error_text(http.client.HTTPException(text * times))
+
+    assert len(shown) <= 301
+    assert shown.isprintable()
+    assert shown
 
 
 def test_an_answer_has_an_end_for_every_client(tmp_path: Path) -> None:
