@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from agent.node.recorded import recorded_node
 from agent.node.settings import Settings
 from agent.node.view import recorded_instances
+from agent.process.sockets import listening_socket
 from agent.server import served
 from agent.state.benchmarks import read_results
 from agent.state.directory import StateDir
@@ -90,14 +91,16 @@ def _as_reported(instance: Instance, reported: Instance | None) -> Instance:
 
 
 def asked(state: StateDir) -> NodeState | None:
-    """The state from a live agent, if it serves it to anyone on this machine. The agent is reached
-    directly, whatever proxy the environment states: the answer decides who gets an API key."""
-    address = served(state.root)
-    url = address.url if address else None
-    if state.holder() is None or not url or not url.startswith("http://"):
-        return None
-    request = HttpRequest("GET", urlsplit(f"{url}/v1/state"), {"Accept": "application/json"})
+    """The state from a live agent, if it serves it to anyone on this machine. The answer decides
+    who gets an API key: the agent is reached without a proxy, and its own process must listen
+    there. A killed agent leaves its address behind, which another user's process may have taken."""
+    address, holder = served(state.root), state.holder()
+    url = urlsplit((address.url if address else None) or "")
     try:
+        if holder is None or url.scheme != "http" or not listening_socket(holder, url.port or 0):
+            return None
+        path = url._replace(path="/v1/state")
+        request = HttpRequest("GET", path, {"Accept": "application/json"})
         reply = exchange(request, HttpPolicy(MOST_BYTES), deadline=time.monotonic() + _PATIENCE_S)
         return NodeState.model_validate_json(reply.body) if reply.status == 200 else None
     except (OSError, http.client.HTTPException, ValueError):

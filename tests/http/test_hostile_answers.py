@@ -6,12 +6,15 @@ import contextlib
 import http.client
 import socket
 import socketserver
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import psutil
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -37,7 +40,7 @@ from reconciler.models.sources import SCHEMES, fetch
 from tests.support.fleets import service
 from tests.support.http import FileServer
 from tests.support.served_node import ServedNode
-from tests.support.wait import PATIENCE_S
+from tests.support.wait import PATIENCE_S, wait_for
 
 _OK = b"HTTP/1.1 200 OK\r\n"
 _CHUNKED = _OK + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -263,6 +266,46 @@ def test_this_machines_agent_is_reached_directly_and_within_bounds(
         assert endless.requests == 1
     (node.state / SERVED_FILE).write_text(served)
     assert asked(state) is not None
+
+
+_LISTENER = """\
+import http.server, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        open(sys.argv[2], "a").write(self.path)
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(open(sys.argv[1], "rb").read())
+server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+open(sys.argv[3], "w").write(f"{server.server_port}\\n")
+server.serve_forever()
+"""
+
+
+def test_a_process_at_the_address_that_a_killed_agent_left_is_not_asked(
+    node: ServedNode, tmp_path: Path
+) -> None:
+    body, requests, port = tmp_path / "body", tmp_path / "requests", tmp_path / "port"
+    body.write_bytes(node.get("/v1/state").body)
+    served = (node.state / SERVED_FILE).read_text()
+    # In the background of a shell that ends: a child of this process would count as the agent's.
+    words = (sys.executable, "-c", _LISTENER, body, requests, port)
+    started = subprocess.run(
+        ("sh", "-c", '"$@" >/dev/null 2>&1 & echo $!', "sh", *words),
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    other = psutil.Process(int(started.stdout))
+    try:
+        wait_for(lambda: port.exists() and port.read_text().endswith("\n"), "it listens")
+        url = f"http://127.0.0.1:{port.read_text().strip()}"
+        (node.state / SERVED_FILE).write_text(served.replace(node.url, url))
+
+        assert asked(StateDir(node.state)) is None
+        assert not requests.exists()
+    finally:
+        other.kill()
+        other.wait(PATIENCE_S)
 
 
 # --- addresses -------------------------------------------------------------------------------
