@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import socket
@@ -20,10 +21,12 @@ from agent.byhand import requests
 from agent.node.local import LocalAgent
 from agent.node.settings import Intervals, Settings
 from agent.node.view import recorded_instances
-from agent.process.admission import first_obstacle, leave_out
+from agent.process.admission import ADMITS_ALL, first_obstacle, leave_out
 from agent.process.launch import Launch, ProcessSnapshot
 from agent.process.orphan import orphan_of
+from agent.process.owner import Processes
 from agent.process.records import Records
+from agent.state.directory import StateDir
 from agent.state.suspended import note_suspended
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.reasons import REASONS
@@ -34,7 +37,7 @@ from reconciler.fleet.workload import PoolNeed, Workload
 from tests.support import servers
 from tests.support.builders import NODE, workload
 from tests.support.gguf_models import tiny_llama
-from tests.support.owner import PROBE, state_of, wait_state
+from tests.support.owner import PROBE, QUICK, launch, state_of, wait_state
 from tests.support.pids import alive
 from tests.support.ports import own_port
 from tests.support.wait import wait_for
@@ -362,6 +365,31 @@ def test_what_runs_goes_on_and_starts_again_once_its_bytes_are_verified(life: Li
 
     assert before == after
     assert list((life.agent.store.root / "corrupt").iterdir())
+
+
+@pytest.mark.e2e
+def test_a_process_whose_model_sleeps_is_ended_before_it_loads_refused_bytes(
+    tmp_path: Path,
+) -> None:
+    refused: dict[str, Obstacle] = {}
+    admission = replace(ADMITS_ALL, unverified=lambda _: dict(refused))
+    asleep = ("--props", json.dumps({"is_sleeping": True}))
+    inputs = {"settings": {"sleepIdle": 60.0}}
+    processes = Processes(StateDir.open(tmp_path / "state"), admission, timing=QUICK)
+    processes.start()
+    try:
+        processes.run(launch("chat", own_port(), *asleep, inputs=inputs, runtime="llama-server"))
+        wait_state(
+            processes, "chat", lambda s: s.ready and [m.state for m in s.served] == ["sleeping"]
+        )
+
+        refused["tiny"] = Obstacle("ModelCorrupt", "other bytes than declared")
+        found = wait_state(processes, "chat", lambda s: s.reason == "ModelCorrupt")
+    finally:
+        processes.close(stop_children=True, deadline_s=5)
+
+    assert (found.pid, found.message) == (None, "other bytes than declared")
+    assert any("ended in its sleep: ModelCorrupt" in n.text for n in processes.notices())
 
 
 OBSTACLES = st.builds(Obstacle, st.sampled_from(sorted(REASONS)), st.text(min_size=1))
