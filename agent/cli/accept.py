@@ -53,13 +53,16 @@ def run(args: argparse.Namespace) -> int:
 
 def _held(commit: str, record: SourceRecord) -> str:
     """The full id of the head that is held, if it is the one that was named."""
+    from reconciler.source.history import Kind
+
     if not _COMMIT.fullmatch(commit):
         raise UsageError(f"{commit}: give the commit as the agent names it, such as 9f2c1e4a07b3")
-    if record.held is None:
+    held = record.verdict
+    if held is None or held.kind is not Kind.HELD:
         at = record.applied.revision[:12] if record.applied else "nothing"
         raise UsageError(f"{commit}: no head is held here; {at} is applied")
-    if not record.held.revision.startswith(commit):
-        raise UsageError(f"{commit}: another head is held: {record.held.message}")
-    if not record.held.waits_for_a_person:
-        raise UsageError(f"{commit}: to accept it would not help: {record.held.message}")
-    return record.held.revision
+    if not held.revision.startswith(commit):
+        raise UsageError(f"{commit}: another head is held: {held.message}")
+    if not held.waits_for_a_person:
+        raise UsageError(f"{commit}: to accept it would not help: {held.message}")
+    return held.revision

@@ -72,16 +72,18 @@ def _status(state: StateDir, node: str) -> Status:
     """From what lies on disk and the living processes; what only the agent knows, from itself."""
     from agent.byhand.stopped import read_stopped, read_stopped_since
     from agent.node.view import recorded_leaving
-    from agent.server.here import asked, instances_here, revision_of
+    from agent.server.here import asked, instances_here
     from agent.state.benchmarks import read_results
     from agent.state.suspended import read_suspended
     from agent.state.undone import read_undone, with_undone
     from reconciler.core.observation import Observation, TargetState, starts_again
+    from reconciler.loop.journal import revision_state
     from reconciler.report.nodestate import read_node_state
     from reconciler.report.status import DeclaredService, Status
     from reconciler.source.history import HistoryFile
 
     target, own = f"node/{node}", asked(state)
+    published = read_node_state(own)[0] if own else None
     instances = instances_here(state, node, own)
     stopped, since = read_stopped(state), read_stopped_since(state)
     history = HistoryFile(state.desired / "history.json").peek()
@@ -93,8 +95,8 @@ def _status(state: StateDir, node: str) -> Status:
         reachable=True,
         seen_at=time.time(),
         message="; ".join(filter(None, (_unserved(state), _unwritten(state)))),
-        pools=read_node_state(own)[0].pools if own else (),
-        revision=revision_of(history, own.revision.held if own else None),
+        pools=published.pools if published else (),
+        revision=published.revision if published else revision_state(history),
         stopped=stopped,
         leaving=recorded_leaving(state),
         state_option=state.option,

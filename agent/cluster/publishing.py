@@ -244,10 +244,10 @@ class Publisher:
             return 0
         state = observed.targets[self._target] if observed else None
         now = node_observed(
-            state and replace(state, revision=self._node.loop.revisions.state()),
+            state,
+            self._node.loop.revisions.state(),
             agent_version=__version__,
             host_ip=self._node.settings.host_ip,
-            hold_reason=self._node.loop.held,
             unpublished=unpublished,
             overrides=self._node.overrides().model_dump(by_alias=True, exclude_none=True),
         )

@@ -107,16 +107,15 @@ def node_status(node: str, observed: Mapping[str, Any]) -> Manifest:
 
 def node_observed(
     state: TargetState | None,
+    revision: RevisionState,
     *,
     agent_version: str,
     host_ip: str | None,
-    hold_reason: str | None,
     unpublished: Mapping[ObjectRef, Unpublished],
     overrides: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The state of a node, without figures that change all the time. `overrides` are the settings
     given on the machine itself, as in NodeState."""
-    revision = (state.revision if state else None) or RevisionState()
     is_ahead = revision.fetched != revision.applied
     observed = {
         "agentVersion": agent_version,
@@ -124,7 +123,7 @@ def node_observed(
         "revision": revision.applied,
         "fetched": revision.fetched if is_ahead else None,
         "refused": _refused(revision),
-        "held": _cut(hold_reason or revision.held),
+        "held": _cut(revision.held),
         "overrides": dict(overrides),
         "runtimes": [r.name for r in state.runtimes or ()] if state else None,
         "missing": {name: _cut(how) for name, how in state.missing.items()} if state else None,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agent.state.directory import StateDir
 from agent.state.node_name import remembered_node
-from reconciler.api.errors import InvalidFleet, ReconcilerError, UsageError
+from reconciler.api.errors import InvalidFleet, UsageError
 from reconciler.api.fleetnode import FleetNode
 from reconciler.fleet.fleet import Fleet
 from reconciler.loop.journal import SourceJournal
@@ -60,7 +60,9 @@ def which_node(
         if not fleet.objects:
             raise UsageError(no_fleet_at(source))
         return choose_node(fleet, given)
-    except ReconcilerError as error:
+    except Exception as error:
+        # A revision that ends in a defect of ours is held by the loop: this machine stays what it
+        # is, and its agent starts what it ran.
         known = given or before
         if known is None or (isinstance(error, UsageError) and known != before):
             raise
@@ -69,13 +71,13 @@ def which_node(
 
 def _newest_fleet(source: Source, journal: SourceJournal, read: Reader) -> Fleet:
     """A fleet to look the node up in: the newest valid one, else the last that was applied."""
-    failure: ReconcilerError
+    failure: Exception
     try:
         loaded = read(source.fetch(), journal.held_paths())
         if loaded.fleet is not None:
             return loaded.fleet
         failure = InvalidFleet(loaded.problems)
-    except ReconcilerError as error:
+    except Exception as error:  # noqa: BLE001 - the last revision may do
         failure = error
     checkout = journal.last_good()
     known = read(checkout, frozenset()).fleet if checkout else None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from reconciler import __version__
 from reconciler.api import nodestate as wire
 from reconciler.core.observation import Observation, TargetState
+from reconciler.loop.interfaces import defect_of
 from reconciler.report.instancestate import ref_state
 from reconciler.report.nodestate import node_state
 from reconciler.source.address import redact_url
@@ -102,10 +103,17 @@ class Answers:
         return self._board.since_pass_s() <= limit_s
 
     def not_ready(self) -> tuple[NotReady, ...]:
-        """Every service that should be ready here and is not."""
+        """Every service that should be ready here and is not, after a defect that keeps this agent
+        from its work."""
+        revisions = self._node.loop.revisions
+        defect = defect_of(revisions.verdict, revisions.failures)
+        reasons = (NotReady(self.target, "InternalError", defect),) if defect else ()
+        return (*reasons, *self._late())
+
+    def _late(self) -> tuple[NotReady, ...]:
         wanted, observed, plan = self._board.wanted, self._board.observed, self._board.plan
         if wanted is None or observed is None or plan is None:
-            why = self._node.loop.held or "no revision was read yet"
+            why = self._node.loop.revisions.state().held or "no revision was read yet"
             return (NotReady(self.target, "NoRevision", why),)
         stopped = observed.targets[self.target].stopped
         own_blocked = [b for b in plan.blocked if b.target in (None, self.target)]

@@ -20,11 +20,12 @@ from reconciler import __version__
 from reconciler.agents.client import MOST_BYTES, AgentAnswer
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.nodestate import NodeState
-from reconciler.core.observation import Instance, RevisionState
+from reconciler.core.observation import Instance
 from reconciler.fleet.workload import Workload
 from reconciler.http.exchange import HttpPolicy, HttpRequest, exchange
+from reconciler.loop.journal import revision_state
 from reconciler.report.nodestate import node_state, read_node_state
-from reconciler.source.history import HistoryFile, SourceRecord
+from reconciler.source.history import HistoryFile
 
 _PATIENCE_S = 2.0
 
@@ -42,7 +43,7 @@ def heard_here(
     node.memory.follow(stated)
     observed = node.observe(workloads)
     (target,) = observed.targets.values()
-    revision = revision_of(HistoryFile(state.desired / "history.json").peek(), None)
+    revision = revision_state(HistoryFile(state.desired / "history.json").peek())
     if state.holder() is None and revision.applied != newest.partition("+")[0]:
         no_agent = "no agent runs on this machine: `reconcile apply --local` applies what is newer"
         revision = replace(revision, held=revision.held or no_agent)
@@ -105,16 +106,3 @@ def asked(state: StateDir) -> NodeState | None:
         return NodeState.model_validate_json(reply.body) if reply.status == 200 else None
     except (OSError, http.client.HTTPException, ValueError):
         return None  # the state directory is shown anyway
-
-
-def revision_of(history: SourceRecord, hold_reason: str | None) -> RevisionState:
-    """The node's revision, by its record; `hold_reason` is the current reason from its agent."""
-    refused = history.refused
-    return RevisionState(
-        applied=history.applied.revision if history.applied else None,
-        refused=refused.revision if refused else None,
-        problems=refused.problems if refused else (),
-        held=hold_reason or (history.held.message if history.held else ""),
-        lost=history.unreachable_why,
-        lost_since=history.unreachable_since,
-    )

@@ -17,7 +17,7 @@ from reconciler.cli.agents import open_agents
 from reconciler.cli.arrivals import ArrivalConsole, ChangeSubject, arrival_text
 from reconciler.cli.clusters import ClusterWiring, open_clusters
 from reconciler.cli.console import Screen
-from reconciler.cli.fleet import beside_the_commit, journal_of, open_fleet, reader_of
+from reconciler.cli.fleet import beside_the_commit, exit_of, journal_of, open_fleet, reader_of
 from reconciler.cli.fleet_steps import FleetSteps
 from reconciler.cli.headers import headers_of
 from reconciler.cli.listening import served_beside_agents
@@ -101,7 +101,7 @@ def _once(
     --timeout."""
     loop.fetch()
     if loop.desired is None:
-        return Exit.BLOCKED if loop.held else Exit.FAILED
+        return exit_of(loop.verdict) or Exit.FAILED
     if clusters and (why := clusters.claim_refusal(loop.desired)):
         console.on_held(why)
         return Exit.BLOCKED
@@ -128,7 +128,9 @@ def _once(
             if console.failed or console.unmade:
                 return Exit.FAILED
             assert console.last is not None
-            is_held = late or loop.held or console.last.blocked
+            if (code := exit_of(loop.verdict)) is not None:
+                return code
+            is_held = late or console.last.blocked
             return Exit.BLOCKED if is_held else Exit.OK
         loop.wake.wait(_LOOK_S)
         if monotonic() >= fetch_at:  # an agent may have read a newer revision already

@@ -18,7 +18,14 @@ from reconciler.api.fleetnode import FleetNode
 from reconciler.api.problem import DECIDING
 from reconciler.cli import local
 from reconciler.cli.clusters import not_covered, planned_clusters
-from reconciler.cli.fleet import differing, errors_of, open_fleet, open_planned, read_desired
+from reconciler.cli.fleet import (
+    differing,
+    errors_of,
+    exit_of,
+    open_fleet,
+    open_planned,
+    read_desired,
+)
 from reconciler.cli.headers import headers_of, say_unknown
 from reconciler.cli.inspection import Inspection, open_inspection
 from reconciler.cli.overrides import overrides_of
@@ -88,7 +95,7 @@ def _compared(args: argparse.Namespace, source: Source, planned: Inspection) -> 
     """What a pass of this loop would apply: the pass itself, with its last step left out. Raises
     InvalidFleet or SourceError where it would have nothing to apply."""
     if planned.fetch() is None:
-        return Exit.BLOCKED
+        return exit_of(planned.loop.verdict) or Exit.BLOCKED
     compared = planned.compare()
     plan, observed, desired = compared.plan, compared.observed, compared.desired
     if files := _uncommitted(source, desired):
@@ -96,8 +103,8 @@ def _compared(args: argparse.Namespace, source: Source, planned: Inspection) -> 
     if planned.together:
         plan = _as_judged(planned.together, plan)
     plan = with_verdicts(plan, planned.states)
-    failure, hold_reason = planned.findings.failure, planned.loop.held
-    if failure is not None or hold_reason:
+    failure, held = planned.findings.failure, exit_of(planned.loop.verdict)
+    if failure is not None or held is not None:
         _say_last_good(failure, desired)
     say_unknown(planned.headers, besides={item.message for item in plan.blocked})
     _say_silent(planned.left)
@@ -106,7 +113,9 @@ def _compared(args: argparse.Namespace, source: Source, planned: Inspection) -> 
     code = _show(args, plan, desired, observed)
     if failure is not None:
         return Exit.FAILED
-    return Exit.BLOCKED if hold_reason or hung else code
+    if held is not None:
+        return held
+    return Exit.BLOCKED if hung else code
 
 
 def _say_silent(left: Iterable[LeftNode]) -> None:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 from reconciler.api.errors import InvalidFleet, ReconcilerError
 from reconciler.api.problem import Problem, Severity
+from reconciler.console.edge import Exit
 from reconciler.console.option import source_of
 from reconciler.report.terminal import printable
 from reconciler.source.checkout import Checkout, Source
+from reconciler.source.history import Kind, Verdict
 from reconciler.source.load import Reader, reader
 
 if TYPE_CHECKING:
@@ -94,6 +96,13 @@ def journal_of(source: Source, *, only_peeks: bool = False) -> SourceJournal:
         return SourceJournal(PeekedHistory(path), source)
     folder.mkdir(parents=True, exist_ok=True)
     return SourceJournal(HistoryFile(path), source)
+
+
+def exit_of(verdict: Verdict | None) -> Exit | None:
+    """The exit code that a verdict on the newest revision decides; None: it decides none."""
+    if verdict is None:
+        return None
+    return Exit.BLOCKED if verdict.kind is Kind.HELD else Exit.FAILED
 
 
 def beside_the_commit(args: argparse.Namespace) -> Iterator[str]:

@@ -11,6 +11,7 @@ from reconciler.api.meta import ObjectRef
 from reconciler.api.problem import Problem
 from reconciler.api.quantity import format_duration
 from reconciler.cli.console import Console, Screen
+from reconciler.cli.fleet import exit_of
 from reconciler.console.edge import Exit
 from reconciler.core.observation import Instance, Observation
 from reconciler.core.plan import Plan
@@ -108,7 +109,7 @@ def once(loop: Loop, console: Recorder, timeout_s: float) -> int:
     """One pass, then wait until everything that should run answers."""
     loop.fetch()
     if loop.desired is None:
-        return Exit.BLOCKED if loop.held else Exit.FAILED
+        return exit_of(loop.verdict) or Exit.FAILED
     deadline = monotonic() + timeout_s
     while not loop.wake.stopped:
         loop.sync()
@@ -122,8 +123,8 @@ def once(loop: Loop, console: Recorder, timeout_s: float) -> int:
             console.print_once()
             if console.failed:
                 return Exit.FAILED
-            if loop.held:
-                return Exit.BLOCKED
+            if (code := exit_of(loop.verdict)) is not None:
+                return code
             return Exit.BLOCKED if waiting or console.last.blocked else Exit.OK
         loop.wake.wait(min(1.0, max(0.0, deadline - monotonic())))
     return Exit.INTERRUPTED

@@ -56,12 +56,13 @@ def _show(args: argparse.Namespace, at: Inspection) -> int:
     """Raises SourceError or InvalidFleet where there is no revision to look at it by."""
     from reconciler.cli import local
     from reconciler.cli.clusters import not_covered
+    from reconciler.cli.fleet import exit_of
     from reconciler.cli.observed_status import observe_status
     from reconciler.console.statusview import chosen, follow, show
 
     if (desired := at.fetch()) is None:
         show(args, _without_fleet(args))
-        return Exit.BLOCKED
+        return exit_of(at.loop.verdict) or Exit.BLOCKED
     if args.follow:
         return follow(args, _Newest(args, at).status)
     if at.findings.failure is not None:
@@ -76,8 +77,8 @@ def _show(args: argparse.Namespace, at: Inspection) -> int:
             tell(printable(line))
     if at.findings.failure is not None:
         return Exit.FAILED
-    if at.loop.held:
-        return Exit.BLOCKED
+    if (code := exit_of(at.loop.verdict)) is not None:
+        return code
     return exit_code(status, allow_unreachable=args.allow_unreachable)
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from reconciler.api.problem import Problem
-from reconciler.core.observation import RevisionState
 from reconciler.core.prune import Before
 from reconciler.loop.desired import Desired
+from reconciler.loop.failure import Failure, Step
 from reconciler.source.checkout import Checkout
-from reconciler.source.history import HeldHead, NotedRevision, RefusedHead, SourceRecord
+from reconciler.source.history import Kind, NotedRevision, SourceRecord, Verdict
 from reconciler.source.load import Loaded
 from reconciler.source.verdict import Acceptance, HeadVerdict
 
@@ -36,16 +35,18 @@ class Following:
     noted_fleet: str = ""
 
     @property
-    def refused(self) -> RefusedHead | None:
-        """The newest revision, where it has errors."""
-        head = self.record.refused
-        return head if head and self.head in (None, head.revision) else None
+    def verdict(self) -> Verdict | None:
+        """The reason that the newest revision is not followed, or not as a whole."""
+        verdict = self.record.verdict
+        return verdict if verdict and self.head in (None, verdict.revision) else None
 
-    @property
-    def held(self) -> HeldHead | None:
-        """The newest revision, where it is valid and not followed."""
-        head = self.record.held
-        return head if head and self.head in (None, head.revision) else None
+
+def defect_of(verdict: Verdict | None, failures: Mapping[Step, Failure]) -> str:
+    """The defect of this program in which the newest revision, or a step of the last pass, ended;
+    empty: there was none."""
+    if verdict is not None and verdict.kind is Kind.FAILED:
+        return verdict.message
+    return next((failure.message for failure in failures.values() if failure.is_defect), "")
 
 
 class Journal(Protocol):
@@ -63,8 +64,8 @@ class Journal(Protocol):
         """Whether this revision may follow the applied one; an older head may not until a person
         lets it in."""
 
-    def held(self, head: str, why: str, *, waits_for_a_person: bool) -> None:
-        """Why this revision is not followed; no reason: it is."""
+    def judged(self, verdict: Verdict | None) -> None:
+        """Store the verdict on the newest revision; None: it is followed as a whole."""
 
     def lost(self, why: str) -> float:
         """The source cannot be read: since when, in epoch seconds."""
@@ -86,9 +87,3 @@ class Journal(Protocol):
 
     def applied(self, desired: Desired) -> None:
         """This revision is what the targets were made to be."""
-
-    def refused(self, checkout: Checkout, problems: tuple[Problem, ...]) -> None:
-        """This revision has errors."""
-
-    def revision_state(self) -> RevisionState:
-        """What was applied and what was refused, also in an earlier life of this program."""

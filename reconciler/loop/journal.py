@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from reconciler.api.errors import SourceError
 from reconciler.api.fleet import FleetPolicy, Prune
 from reconciler.api.fleetnode import FleetNode
-from reconciler.api.problem import Problem
 from reconciler.core.observation import RevisionState
 from reconciler.core.prune import Before
 from reconciler.loop.accepted import accepted, withdraw
@@ -20,12 +19,12 @@ from reconciler.loop.desired import Desired
 from reconciler.source.checkout import Checkout, Committed, Historied, Source, fleet_of
 from reconciler.source.history import (
     Applied,
-    HeldHead,
     HistoryFile,
+    Kind,
     NotedRevision,
-    RefusedHead,
     SourcePlace,
     SourceRecord,
+    Verdict,
     is_commit,
 )
 from reconciler.source.verdict import ON_THE_NODE, Acceptance, Course, HeadVerdict, judge
@@ -33,7 +32,6 @@ from reconciler.source.verdict import ON_THE_NODE, Acceptance, Course, HeadVerdi
 if TYPE_CHECKING:
     from reconciler.source.load import Loaded
 
-_MOST_PROBLEMS = 100
 _FILES = "files"  # what stands for the ref of a source without refs
 
 
@@ -73,17 +71,14 @@ class SourceJournal:
 
     def accept(self, checkout: Checkout, acceptance: Acceptance = ON_THE_NODE) -> HeadVerdict:
         """Whether a fetched revision may follow the applied one. A head that is held is let in by
-        the note beside this record as well. Raises StateError."""
-        refused, last, head = self._record.refused, self.last, checkout.revision
-        if refused and last and last.revision == head != refused.revision:
-            self._write(replace(self._record, refused=None))  # the refused one was taken back
+        the note beside this record as well."""
         git = self._git()
         if git is None:
             return HeadVerdict(Course.NEWER, take=True)
         return judge(
-            last,
-            checkout.commit
-            or head,  # of a work tree: files are judged by what they were edited from
+            self.last,
+            # Of a work tree: files are judged by what they were edited from.
+            checkout.commit or checkout.revision,
             git.is_ancestor,
             location=git.location,
             ref=self._ref,
@@ -94,16 +89,15 @@ class SourceJournal:
             ),
         )
 
-    def held(self, head: str, why: str, *, waits_for_a_person: bool) -> None:
-        """Remember why this head is not followed, for who looks while nothing runs here, and for
-        `fleet-agent accept`; no reason: it is followed. Raises StateError."""
-        before = self._record.held
-        if not why:
-            if before is not None:
-                self._write(replace(self._record, held=None))
-        elif before is None or (before.revision, before.message) != (head, why):
-            entry = HeldHead(head, time.time(), why, waits_for_a_person)
-            self._write(replace(self._record, held=entry))
+    def judged(self, verdict: Verdict | None) -> None:
+        """Store the verdict on the newest revision; None: it is followed as a whole. The first time
+        of the same verdict stays. Raises StateError."""
+        before = self._record.verdict
+        if verdict is not None and before is not None:
+            known = (before.kind, before.revision) == (verdict.kind, verdict.revision)
+            verdict = replace(verdict, since=before.since) if known else verdict
+        if verdict != before:
+            self._write(replace(self._record, verdict=verdict))
 
     @property
     def foreign(self) -> Mapping[str, str]:
@@ -215,31 +209,9 @@ class SourceJournal:
             fleet=self._fleet,
             root=self._source.root if isinstance(self._source, Committed) else "",
         )
-        refused = self._record.refused
-        partly = refused if refused and refused.revision == revision else None
-        self._write(SourceRecord(applied=now, refused=partly))
+        self._write(replace(self._record, applied=now, others={}))
         if accepted(self._file.path) == revision:
             withdraw(self._file.path)
-
-    def refused(self, checkout: Checkout, problems: tuple[Problem, ...]) -> None:
-        """Remember that a revision was refused, whole or in part, and why. Raises StateError."""
-        lines = tuple(str(problem) for problem in problems[:_MOST_PROBLEMS])
-        known = self._record.refused
-        again = known is not None and known.revision == checkout.revision
-        since = known.since if known and again else time.time()
-        entry = RefusedHead(checkout.revision, since, lines)
-        self._write(replace(self._record, refused=entry))
-
-    def revision_state(self) -> RevisionState:
-        """What was applied and what was refused of this source, as the record has it."""
-        refused = self._record.refused
-        return RevisionState(
-            applied=self.last.revision if self.last else None,
-            refused=refused.revision if refused else None,
-            problems=refused.problems if refused else (),
-            lost=self._record.unreachable_why,
-            lost_since=self._record.unreachable_since,
-        )
 
     @property
     def knows_this_fleet(self) -> bool:
@@ -327,6 +299,21 @@ def _nodes(applied: Applied) -> frozenset[str]:
 
 def _home(applied: Applied) -> str:
     return applied.fleet or applied.location  # as 0.1 wrote it
+
+
+def revision_state(record: SourceRecord, fetched: str | None = None) -> RevisionState:
+    """The applied revision, and the verdict on the newest one."""
+    verdict = record.verdict
+    is_refused = verdict is not None and verdict.kind is Kind.REFUSED
+    return RevisionState(
+        fetched=fetched,
+        applied=record.applied.revision if record.applied else None,
+        refused=verdict.revision if verdict and is_refused else None,
+        problems=verdict.problems if verdict else (),
+        held=verdict.message if verdict else "",
+        lost=record.unreachable_why,
+        lost_since=record.unreachable_since,
+    )
 
 
 def applied_location(history: Path) -> str | None:

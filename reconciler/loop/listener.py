@@ -6,7 +6,7 @@ means nothing; each overrides what it wants to hear. All are called from the loo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from reconciler.api.problem import Problem
@@ -14,6 +14,7 @@ from reconciler.core.observation import Observation
 from reconciler.core.plan import Plan
 from reconciler.core.target import Outcome
 from reconciler.loop.desired import Desired
+from reconciler.loop.failure import Failure, Step
 from reconciler.loop.interfaces import Following
 
 
@@ -45,6 +46,9 @@ class Listener:
 
     def on_held(self, why: str) -> None:
         """The newest revision is not followed, or a pass ended early. Again with every fetch."""
+
+    def on_failures(self, failures: Mapping[Step, Failure]) -> None:
+        """Other steps fail than before, or for other reasons; none: all succeed."""
 
     def on_rewritten(self, how: str) -> None:
         """A head is followed that does not build on what was applied."""
@@ -98,6 +102,10 @@ class Listeners(Listener):
     def on_held(self, why: str) -> None:
         for each in self._all:
             each.on_held(why)
+
+    def on_failures(self, failures: Mapping[Step, Failure]) -> None:
+        for each in self._all:
+            each.on_failures(failures)
 
     def on_rewritten(self, how: str) -> None:
         for each in self._all:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeVar
 from weakref import ref
 
-from reconciler.api.errors import ReconcilerError, StateError, error_text
+from reconciler.api.errors import StateError
 from reconciler.core.plan import Plan
 from reconciler.core.target import REMOVALS
 from reconciler.loop.desired import Desired
+from reconciler.loop.failure import Failure, Step
 from reconciler.loop.interfaces import Journal
 from reconciler.loop.listener import Listener, Listeners, Pass
 from reconciler.loop.revisions import LoopTiming, Revisions
 from reconciler.loop.steps import Steps
 from reconciler.loop.wake import Wake
 from reconciler.source.checkout import Source
+from reconciler.source.history import Verdict
 from reconciler.source.load import Loaded, Reader
 
 log = logging.getLogger(__name__)
@@ -60,9 +63,9 @@ class Loop:
         return self.revisions.desired
 
     @property
-    def held(self) -> str | None:
-        """Why the newest revision is not followed; None: it is, or there is none."""
-        return self.revisions.held
+    def verdict(self) -> Verdict | None:
+        """The reason that the newest revision is not followed, or not as a whole."""
+        return self.revisions.verdict
 
     @property
     def timing(self) -> LoopTiming:
@@ -88,19 +91,12 @@ class Loop:
 
     def fetch(self) -> None:
         """Read the source: see `Revisions.fetch`."""
-        failed = ""
         try:
-            self._steps.prepare()
-            self.revisions.fetch()
-        except (ReconcilerError, OSError) as error:
-            failed = error_text(error)
-            if isinstance(error, StateError):
-                self.revisions.unwritten = failed
-            raise
-        else:
-            self.revisions.unwritten = None
+            with self._noted(Step.FETCH):
+                self._steps.prepare()
+                self.revisions.fetch()
         finally:
-            self.listeners.on_fetched(self.revisions.following(failed))
+            self.listeners.on_fetched(self.revisions.following())
 
     def compare(self) -> Pass | None:
         """A sync with its last step left out: what would be applied now. None: there is no revision
@@ -119,6 +115,10 @@ class Loop:
 
     def sync(self) -> float:
         """Compare and apply once. Returns in how many seconds to do so again at the latest."""
+        with self._noted(Step.SYNC):
+            return self._sync()
+
+    def _sync(self) -> float:
         planned = self.compare()
         if planned is None:
             return self.timing.resync_s
@@ -137,12 +137,10 @@ class Loop:
     def _remember(self, desired: Desired) -> None:
         """What a full disk keeps from being noted was applied all the same, and is noted later."""
         try:
-            self._journal.applied(desired)
+            with self._noted(Step.NOTE):
+                self._journal.applied(desired)
         except StateError as error:
-            self.revisions.unnoted = str(error)
             self.listeners.on_held(str(error))
-        else:
-            self.revisions.unnoted = None
 
     def _say_converged(self, plan: Plan, desired: Desired) -> None:
         """Once for each revision, and for each change of its model files."""
@@ -154,17 +152,32 @@ class Loop:
             self.listeners.on_converged(desired)
 
     def _guarded(self, step: Callable[[], T]) -> T | None:
-        """The loop's edge: what goes wrong in one pass is said, and the next pass tries again."""
+        """The loop's edge: report an error of one pass. The next pass tries again."""
+        before = self.revisions.failures
         try:
             return step()
-        except (ReconcilerError, OSError) as error:
-            self.listeners.on_held(error_text(error))
         except Exception as error:
-            log.exception("a bug in this program stopped this pass")
-            self.listeners.on_held(
-                f"a bug in this program stopped this pass: {type(error).__name__}: {error}"
-            )
+            failure = Failure.of(error)
+            if failure.is_defect and failure not in before.values():
+                log.exception("a bug in this program stopped this pass")
+            self.listeners.on_held(failure.message)
         return None
+
+    @contextlib.contextmanager
+    def _noted(self, step: Step) -> Iterator[None]:
+        """Store why a step failed until it succeeds. Other threads read it."""
+        try:
+            yield
+        except Exception as error:
+            self._set_failures({**self.revisions.failures, step: Failure.of(error)})
+            raise
+        failures = self.revisions.failures
+        self._set_failures({known: f for known, f in failures.items() if known is not step})
+
+    def _set_failures(self, failures: Mapping[Step, Failure]) -> None:
+        if failures != self.revisions.failures:
+            self.revisions.failures = failures
+            self.listeners.on_failures(failures)
 
 
 def poll_delay_s(interval_s: float, share: float, *, is_first: bool) -> float:

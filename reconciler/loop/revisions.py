@@ -9,21 +9,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from reconciler.api.errors import ReconcilerError, SourceError
+from reconciler.api.problem import Problem
 from reconciler.core.observation import RevisionState
 from reconciler.fleet.fleet import Fleet
 from reconciler.loop.desired import Desired
+from reconciler.loop.failure import Failure, Step
 from reconciler.loop.interfaces import Following, Journal
+from reconciler.loop.journal import revision_state
 from reconciler.loop.listener import Listener
 from reconciler.loop.steps import Steps
 from reconciler.loop.wake import Wake
 from reconciler.source.address import redact_url
 from reconciler.source.checkout import Checkout, OnDisk, Source
+from reconciler.source.history import Kind, Verdict
 from reconciler.source.load import Loaded, Reader
 from reconciler.source.slice import foreign
 
 log = logging.getLogger(__name__)
 
 _MOST_TOLD = 20  # lines at once
+_MOST_PROBLEMS = 100  # in the record
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,7 @@ class LoopTiming:
 @dataclass(slots=True)
 class Revisions:
     """Reads a source, and keeps the last good revision when it is gone, wrong or too old. One
-    thread uses it; `fetching`, `fetched_at`, `held` and `state` may be read from any."""
+    thread uses it; `fetching`, `fetched_at`, `failures` and `state` may be read from any."""
 
     source: Source
     read: Reader
@@ -52,9 +57,7 @@ class Revisions:
     steps: Steps
     timing: LoopTiming
     desired: Desired | None = None  # what is followed
-    held: str | None = None  # why the newest revision is not followed, where it is not
-    unwritten: str | None = None  # what the disk did not take of the last fetch
-    unnoted: str | None = None  # what it did not take of what was applied
+    failures: Mapping[Step, Failure] = field(default_factory=dict)  # those of the last attempts
     fetching: bool = False  # in the middle of a fetch, which may take long where git is slow
     fetched_at: float | None = None  # when the source answered last, in epoch seconds
     rewritten: str = ""  # what was said of the head that is followed
@@ -102,14 +105,20 @@ class Revisions:
         self.steps.follow(desired)
         self.listeners.on_followed(desired)
 
+    @property
+    def verdict(self) -> Verdict | None:
+        """The reason that the newest revision is not followed, or not as a whole."""
+        return self.journal.record.verdict
+
     def state(self) -> RevisionState:
         """How far it is, for this node's state."""
-        hold_reason = self.held or self.unwritten or self.unnoted or ""
-        return replace(self.journal.revision_state(), fetched=self._fetched, held=hold_reason)
+        known = revision_state(self.journal.record, self._fetched)
+        failed = (failure.message for failure in self.failures.values())
+        return replace(known, held=known.held or next(failed, ""))
 
-    def following(self, failed: str = "") -> Following:
-        """What is followed, and why not the newest revision. `failed`: what went wrong when the
-        source was read."""
+    def following(self) -> Following:
+        """What is followed, and why not the newest revision."""
+        failed = self.failures.get(Step.FETCH)
         return Following(
             location=self.source.location,
             ref=str(getattr(self.source, "ref", "")),
@@ -117,7 +126,7 @@ class Revisions:
             followed=self.desired.fleet.revision if self.desired else None,
             record=self.journal.record,
             rewritten=self.rewritten,
-            failed=failed,
+            failed=failed.message if failed else "",
             noted_fleet=self._noted_fleet,
         )
 
@@ -147,17 +156,25 @@ class Revisions:
             return
         self._recall()
         self._seen = None  # until it is followed: if not, it comes again, or the one before it does
-        verdict = self.journal.accept(checkout, self.steps.gate.acceptance())
-        if verdict.message:
-            say = self.listeners.on_rewritten if verdict.take else self.listeners.on_held
-            say(verdict.message)
-        self.held = None if verdict.take else verdict.message
-        self.rewritten = verdict.message if verdict.take else ""
-        if verdict.take:
+        head = self.journal.accept(checkout, self.steps.gate.acceptance())
+        self.rewritten = head.message if head.take else ""
+        if not head.take:
+            self._hold(Kind.HELD, checkout, head.message, waits_for_a_person=True)
+        else:
+            if head.message:
+                self.listeners.on_rewritten(head.message)
             self.moved_at = self.clock()
-            self._examine(checkout)
-            self._seen = checkout.revision
-        self.journal.held(checkout.revision, self.held or "", waits_for_a_person=not verdict.take)
+            try:
+                self._examine(checkout)
+                self._seen = checkout.revision
+            except (ReconcilerError, OSError):
+                self._resume()
+                raise
+            except Exception as error:
+                message = Failure.of(error).message
+                if self.verdict is None or self.verdict.message != message:
+                    log.exception("revision %s cannot be examined", checkout.revision[:12])
+                self._hold(Kind.FAILED, checkout, message)
         self._resume()
 
     def _is_moving(self, revision: str) -> bool:
@@ -223,9 +240,14 @@ class Revisions:
             log.debug("the last good revision cannot be read: %s", error)
             return
         if checkout is not None:
-            loaded = self.reread(checkout, self.journal.held_paths())
-            if loaded.fleet is not None:
-                self._turn_to(checkout, loaded, loaded.fleet)
+            try:
+                loaded = self.reread(checkout, self.journal.held_paths())
+                if loaded.fleet is not None:
+                    self._turn_to(checkout, loaded, loaded.fleet)
+            except (ReconcilerError, OSError):
+                raise
+            except Exception:  # what runs goes on without a revision
+                log.exception("revision %s, applied last, cannot be read", checkout.revision[:12])
 
     def _turn_to(self, checkout: Checkout, loaded: Loaded, fleet: Fleet) -> None:
         fleet = self.steps.overlay(fleet)
@@ -237,16 +259,34 @@ class Revisions:
         loaded = self.read(checkout, self.journal.held_paths())
         self._say_foreign(loaded)
         if loaded.fleet is None:
-            self.journal.refused(checkout, loaded.problems)
-            self.listeners.on_refused(checkout.revision, loaded.problems)
+            self._refuse(checkout, loaded.problems)
         elif why := self._hold_reason(loaded):
-            self.held = why
-            self.listeners.on_held(why)
+            self._hold(Kind.HELD, checkout, why)
         else:
             self._turn_to(checkout, loaded, loaded.fleet)
             if loaded.errors:  # of this node's own slice: what they concern is held
-                self.journal.refused(checkout, loaded.errors)
-                self.listeners.on_refused(checkout.revision, loaded.errors)
+                self._refuse(checkout, loaded.errors)
+            else:
+                self.journal.judged(None)
+
+    def _refuse(self, checkout: Checkout, problems: tuple[Problem, ...]) -> None:
+        lines = tuple(str(problem) for problem in problems[:_MOST_PROBLEMS])
+        self.journal.judged(Verdict(Kind.REFUSED, checkout.revision, time.time(), problems=lines))
+        self.listeners.on_refused(checkout.revision, problems)
+
+    def _hold(
+        self, kind: Kind, checkout: Checkout, why: str, *, waits_for_a_person: bool = False
+    ) -> None:
+        self.listeners.on_held(why)
+        self.journal.judged(
+            Verdict(
+                kind,
+                checkout.revision,
+                time.time(),
+                why,
+                waits_for_a_person=waits_for_a_person,
+            )
+        )
 
     def _hold_reason(self, loaded: Loaded) -> str | None:
         assert loaded.fleet is not None, "only valid revisions may be held"

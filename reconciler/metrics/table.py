@@ -116,7 +116,7 @@ AGENT = _table(
     _gauge(
         "fleet_revision_held",
         "node",
-        "1 while a valid revision is not followed, or the disk takes no note of it.",
+        "1 while a revision is held, a pass fails, or the disk takes no note of either.",
     ),
     _gauge("fleet_revision_followed_timestamp_seconds", "node", "Followed since, in this run."),
     _gauge("fleet_source_read_timestamp_seconds", "node", "The source gave an answer."),
@@ -181,7 +181,7 @@ RECONCILER = _table(
         "",
         "1 while the newest revision is not applied, in whole or in part, because it has errors.",
     ),
-    _gauge("fleet_revision_held", "", "1 while the newest revision is valid and not followed."),
+    _gauge("fleet_revision_held", "", "1 while a revision is held, or a pass fails."),
     _gauge("fleet_changes_failing", "target", "Steps that failed when they were tried last."),
     _counter("fleet_changes_total", "action result", "Steps carried out, by what became of them."),
     _counter("fleet_webhooks_total", "result", "Calls of forges, by what became of them."),

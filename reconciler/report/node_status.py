@@ -66,7 +66,8 @@ def node_downloads(status: Status, state: TargetState) -> Iterator[Fact]:
 def _revision(its: RevisionState, newest: str | None) -> Fact:
     at = f"on {_short(its.applied)}" if its.applied else "no revision yet"
     if its.refused is not None:
-        return Tone.BAD, f"{at}, refuses {_short(its.refused)}"
+        part = "parts of it" if its.refused == its.applied else _short(its.refused)
+        return Tone.BAD, f"{at}, refuses {part}"
     if its.held:
         return Tone.CHANGE, f"{at}, held there"
     if its.lost_since is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -67,36 +68,46 @@ class SourcePlace:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedHead:
-    """A newer revision that was refused in whole or in part, and since when."""
+class Kind(StrEnum):
+    """The kinds of verdicts on a revision."""
 
+    REFUSED = "refused"  # its documents have errors: it is not applied, or only in part
+    HELD = "held"  # it is valid: its history or a guard keeps it from being applied
+    FAILED = "failed"  # reading it raised an exception that is a defect of this program
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The reason that the newest revision is not applied, or not as a whole.
+
+    `since` is in seconds since the epoch. `waits_for_a_person`: `fleet-agent accept` lets the
+    revision in.
+    """
+
+    kind: Kind
     revision: str
     since: float
+    message: str = ""
     problems: tuple[str, ...] = ()
+    waits_for_a_person: bool = False
 
-
-@dataclass(frozen=True, slots=True)
-class HeldHead:
-    """A head that is not followed. `waits_for_a_person`: who accepts it has it followed."""
-
-    revision: str
-    since: float
-    message: str
-    waits_for_a_person: bool = True
+    @property
+    def reason(self) -> str:
+        """The first problem, or the message."""
+        return self.problems[0] if self.problems else self.message or "it has errors"
 
 
 @dataclass(frozen=True, slots=True)
 class SourceRecord:
-    """The whole record. `unreachable_since`: since when the source gives nothing, and
-    `unreachable_why`. `others`: the services that other fleets have started here, by fleet."""
+    """The whole record. `verdict` is about the newest revision; None: that one is applied.
+    `unreachable_since`: since when the source gives nothing, and `unreachable_why`. `others`: the
+    services that other fleets have started here, by fleet."""
 
     applied: Applied | None = None
     others: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    refused: RefusedHead | None = None
+    verdict: Verdict | None = None
     unreachable_since: float | None = None
     unreachable_why: str = ""
-    held: HeldHead | None = None
 
 
 _LOST = "what was applied before is not known, so the next revision is taken as the first"
@@ -131,7 +142,7 @@ class HistoryFile:
 
     def write(self, record: SourceRecord) -> None:
         """Replace the record atomically: a power cut leaves the old one or the new one."""
-        text = json.dumps({"format": _FORMAT, **_plain(record)}, sort_keys=True)
+        text = json.dumps({"format": _FORMAT, **_encode(record)}, sort_keys=True)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             atomic_write(self.path, f"{text}\n".encode())
@@ -159,9 +170,21 @@ def is_commit(revision: str) -> bool:
     return ":" not in revision and "+" not in revision
 
 
+def _encode(record: SourceRecord) -> dict[str, Any]:
+    """The record as JSON types. The verdict is below the name of its kind, where versions that
+    knew two kinds find it."""
+    plain: dict[str, Any] = _plain(record)
+    verdict = plain.pop("verdict")
+    return plain | {str(kind): verdict and _of_kind(kind, verdict) for kind in Kind}
+
+
+def _of_kind(kind: Kind, verdict: dict[str, Any]) -> dict[str, Any] | None:
+    return verdict if verdict["kind"] is kind else None
+
+
 def _plain(thing: object) -> Any:  # noqa: ANN401  # any JSON
     """A record as JSON types; `dataclasses.asdict` would copy every leaf of it."""
-    if isinstance(thing, SourceRecord | Applied | RefusedHead | HeldHead):
+    if isinstance(thing, SourceRecord | Applied | Verdict):
         return {f.name: _plain(getattr(thing, f.name)) for f in fields(thing)}
     return dict(thing) if isinstance(thing, Mapping) else thing
 
@@ -170,15 +193,16 @@ def _decode(raw: object) -> SourceRecord:
     """Raises ValueError, KeyError or TypeError if the data is malformed."""
     if not isinstance(raw, dict) or raw.get("format") != _FORMAT:
         raise ValueError("not a record of this program")
-    applied, refused, since = raw["applied"], raw["refused"], raw["unreachable_since"]
-    head = raw.get("held")
+    applied, since = raw["applied"], raw["unreachable_since"]
+    # Earlier versions could have both: a held head was always newer than a refused one.
+    by_kind = {kind: raw.get(kind) for kind in (Kind.FAILED, Kind.HELD, Kind.REFUSED)}
+    verdicts = (_verdict(kind, known) for kind, known in by_kind.items() if known is not None)
     return SourceRecord(
         applied=None if applied is None else _applied(applied),
         others={_text(fleet): _texts(names) for fleet, names in raw.get("others", {}).items()},
-        refused=None if refused is None else _refused(refused),
+        verdict=next(verdicts, None),
         unreachable_since=None if since is None else float(since),
         unreachable_why=str(raw.get("unreachable_why", "")),
-        held=None if head is None else _held(head),
     )
 
 
@@ -201,20 +225,16 @@ def _applied(raw: dict[str, Any]) -> Applied:
     )
 
 
-def _held(raw: dict[str, Any]) -> HeldHead:
-    return HeldHead(
+def _verdict(kind: Kind, raw: dict[str, Any]) -> Verdict:
+    """The first version with held heads did not note which of them wait for a person."""
+    is_refused = kind is Kind.REFUSED
+    return Verdict(
+        kind=kind,
         revision=_text(raw["revision"]),
         since=float(raw["since"]),
-        message=_text(raw["message"]),
-        waits_for_a_person=bool(raw.get("waits_for_a_person", True)),
-    )
-
-
-def _refused(raw: dict[str, Any]) -> RefusedHead:
-    return RefusedHead(
-        revision=_text(raw["revision"]),
-        since=float(raw["since"]),
-        problems=_texts(raw["problems"]),
+        message="" if is_refused else _text(raw["message"]),
+        problems=_texts(raw["problems"]) if is_refused else (),
+        waits_for_a_person=bool(raw.get("waits_for_a_person", kind is Kind.HELD)),
     )
 
 

@@ -71,9 +71,9 @@ def document(name: str, *entries: Mapping[str, Any]) -> Fields:
 
 def wrote(state: TargetState | None = None, **more: Any) -> Fields:
     """`status.observed` of the node `mac`."""
-    words = {"host_ip": None, "hold_reason": None, "unpublished": {}, "overrides": {}} | more
+    words = {"host_ip": None, "unpublished": {}, "overrides": {}} | more
     known = state or TargetState(NODE, True, revision=RevisionState("r1", "r1"))
-    return node_observed(known, agent_version="1.0", **words)
+    return node_observed(known, known.revision or RevisionState(), agent_version="1.0", **words)
 
 
 def reads(

@@ -11,14 +11,13 @@ import pytest
 
 from reconciler.api.errors import SourceError, StateError
 from reconciler.api.meta import ObjectRef
-from reconciler.api.problem import Problem
 from reconciler.core.prune import Before
 from reconciler.loop.accepted import accepted, let_in
 from reconciler.loop.desired import Desired, no_facts
 from reconciler.loop.journal import SourceJournal, applied_location, in_force
 from reconciler.runtimes import RUNTIMES
 from reconciler.source.checkout import Checkout, Historied
-from reconciler.source.history import Applied, HistoryFile, RefusedHead, SourceRecord
+from reconciler.source.history import Applied, HistoryFile, Kind, SourceRecord, Verdict
 from reconciler.source.load import load
 from reconciler.source.verdict import Course
 from tests.support.builders import ref
@@ -123,29 +122,9 @@ def book(tmp_path: Path) -> Book:
     return Book(tmp_path)
 
 
-REFUSED = RefusedHead(C, 5.0, ("chat.yaml:1: no such field",))
-
-
-@pytest.mark.parametrize(
-    ("last", "refused", "head", "is_known"),
-    [
-        pytest.param(B, C, B, False, id="it was taken back"),
-        pytest.param(B, C, C, True, id="it is still the newest"),
-        pytest.param(B, C, D, True, id="something newer came, which is not judged yet"),
-        pytest.param(B, B, B, True, id="a part of what is applied"),
-        pytest.param(None, C, B, True, id="nothing was ever applied"),
-    ],
-)
-def test_a_refused_revision_is_known_until_the_source_is_back_at_what_is_applied(
-    book: Book, last: str | None, refused: str, head: str, is_known: bool
-) -> None:
-    before = applied(last) if last else None
-    book.write(applied=before, refused=replace(REFUSED, revision=refused))
-
-    book.open().accept(checkout_of(head))
-
-    assert book.open().revision_state().refused == (refused if is_known else None)
-    assert bool(book.open().revision_state().problems) == is_known
+REFUSED = Verdict(Kind.REFUSED, C, 5.0, problems=("chat.yaml:1: no such field",))
+HELD = Verdict(Kind.HELD, C, 5.0, "it is older", waits_for_a_person=True)
+FAILED = Verdict(Kind.FAILED, C, 5.0, "InternalError: KeyError")
 
 
 @pytest.mark.parametrize(
@@ -190,7 +169,8 @@ def test_the_head_that_a_person_let_in_is_followed_once(book: Book) -> None:
 
     assert (kept, taken) == (A, True)
     assert accepted(book.file.path) is None
-    assert book.open().revision_state().applied == A
+    assert book.record.applied is not None
+    assert book.record.applied.revision == A
 
 
 def test_a_note_that_cannot_be_written_is_said_with_its_place(tmp_path: Path) -> None:
@@ -204,29 +184,27 @@ def test_an_empty_note_lets_nothing_in(book: Book) -> None:
     assert accepted(book.file.path) is None
 
 
-def test_why_a_head_is_held_is_noted_once_and_forgotten_when_it_is_followed(book: Book) -> None:
-    journal = book.open()
-    journal.held(C, "", waits_for_a_person=False)
-    untouched = book.file.path.exists()
-    journal.held(C, "it is older", waits_for_a_person=True)
-    first = book.record.held
-    journal.held(C, "it is older", waits_for_a_person=True)
-    again = book.record.held
-    journal.held(D, "it is older", waits_for_a_person=False)
-    other = book.record.held
-    journal.held(D, "it declares nothing", waits_for_a_person=False)
-    why = book.record.held
-    journal.held(D, "", waits_for_a_person=False)
+@pytest.mark.parametrize("verdict", [REFUSED, HELD, FAILED], ids=lambda verdict: verdict.kind)
+def test_a_verdict_is_stored_once_with_its_first_time_until_another_revision_is_judged(
+    book: Book, verdict: Verdict
+) -> None:
+    journal = book.write(applied=applied()).open()
+    journal.judged(None)
+    journal.judged(verdict)
+    written = book.file.path.stat().st_ino
+    journal.judged(replace(verdict, since=9.0))
+    again = book.file.path.stat().st_ino
+    stored = book.open().record.verdict
+    journal.judged(replace(verdict, since=9.0, message="for another reason"))
+    reason = book.record.verdict
+    journal.judged(replace(verdict, since=9.0, revision=D))
+    other = book.record.verdict
+    journal.judged(None)
 
-    assert not untouched
-    assert first is not None
-    assert (first.revision, first.message, first.waits_for_a_person) == (C, "it is older", True)
-    assert again == first  # also since when
-    assert other is not None
-    assert why is not None
-    assert (other.revision, other.waits_for_a_person) == (D, False)
-    assert why.message == "it declares nothing"
-    assert book.record.held is None
+    assert (stored, written) == (verdict, again)
+    assert reason == replace(verdict, message="for another reason" * (verdict is not REFUSED))
+    assert other == replace(verdict, since=9.0, revision=D)
+    assert book.record == SourceRecord(applied=applied())
 
 
 @pytest.mark.parametrize(
@@ -265,7 +243,6 @@ def test_what_was_applied_is_followed_by_what_is_a_revision_of_the_same_fleet(
     journal = book.write(applied=last).open(source)
 
     assert (journal.last == last) == is_the_last
-    assert journal.revision_state().applied == (last.revision if is_the_last else None)
     assert journal.before.revision == (last.revision if is_the_last else None)
 
 
@@ -453,48 +430,18 @@ def test_a_revision_is_noted_once_and_again_for_what_runs_only_now(book: Book) -
     assert book.record.applied == more  # what runs, and is blocked by now, stays
 
 
-@pytest.mark.parametrize(("refused", "stays"), [(B, True), (C, False)])
-def test_what_was_refused_of_a_revision_stays_known_when_the_rest_of_it_is_applied(
-    book: Book, refused: str, stays: bool
-) -> None:
-    journal = book.write(refused=replace(REFUSED, revision=refused)).open()
+@pytest.mark.parametrize("revision", [B, C], ids=["in part", "newer"])
+def test_a_verdict_stays_when_what_may_be_is_applied(book: Book, revision: str) -> None:
+    verdict = replace(REFUSED, revision=revision)
+    lost = {"unreachable_since": 7.0, "unreachable_why": "no route"}
+    journal = book.write(verdict=verdict, **lost).open()
 
     journal.applied(desired_of(B))
-
-    assert (book.record.refused is not None) == stays
-
-
-def test_a_newer_revision_that_is_refused_stays_known_while_the_applied_one_is_seen_again(
-    book: Book,
-) -> None:
-    journal = book.write(applied=applied(), refused=REFUSED).open()
-
     journal.applied(desired_of(B))
 
-    assert book.record.refused == REFUSED
-
-
-def test_since_when_a_revision_is_refused_stays_for_as_long_as_it_is_that_one(book: Book) -> None:
-    journal = book.write(refused=REFUSED).open()
-    problems = load_texts(service(contextSize="x")).problems
-
-    journal.refused(checkout_of(C), problems)
-    again = book.record.refused
-    journal.refused(checkout_of(D), problems)
-    other = book.record.refused
-
-    assert again == replace(REFUSED, problems=tuple(map(str, problems)))
-    assert other is not None
-    assert (other.revision, other.since > 5.0) == (D, True)
-
-
-def test_of_a_revision_with_many_errors_the_first_hundred_are_kept(book: Book) -> None:
-    problem = load_texts(service(contextSize="x")).errors[0]
-    many: tuple[Problem, ...] = tuple(replace(problem, line=line) for line in range(1, 151))
-
-    book.open().refused(checkout_of(C), many)
-
-    assert book.open().revision_state().problems == tuple(map(str, many[:100]))
+    now = book.record
+    assert (now.verdict, now.unreachable_since, now.unreachable_why) == (verdict, 7.0, "no route")
+    assert now.applied is not None
 
 
 @pytest.mark.parametrize(

@@ -420,11 +420,11 @@ def test_since_when_a_source_is_lost_outlives_our_restart(tmp_path: Path) -> Non
 
     again = SourceJournal(file, source)
 
-    assert again.revision_state().lost == "no route"
+    assert again.record.unreachable_why == "no route"
     assert again.lost("the branch is gone") == since
-    assert SourceJournal(file, source).revision_state().lost == "the branch is gone"
+    assert SourceJournal(file, source).record.unreachable_why == "the branch is gone"
     again.source_answered()
-    assert again.revision_state().lost_since is None
+    assert again.record.unreachable_since is None
     assert SourceJournal(file, source).lost("") > since
 
 
@@ -618,6 +618,6 @@ def test_a_source_without_any_document_is_held(tmp_path: Path) -> None:
     loop.fetch()
 
     assert loop.desired is None
-    assert loop.held is not None
-    assert f"{tmp_path} holds no fleet document" in loop.held
-    assert "`reconcile init` writes a first fleet" in loop.held
+    assert loop.verdict is not None
+    assert f"{tmp_path} holds no fleet document" in loop.verdict.message
+    assert "`reconcile init` writes a first fleet" in loop.verdict.message

@@ -17,11 +17,11 @@ from reconciler.loop.journal import SourceJournal
 from reconciler.runtimes import RUNTIMES
 from reconciler.source.checkout import Checkout, Historied
 from reconciler.source.history import (
-    HeldHead,
     HistoryFile,
+    Kind,
     NotedRevision,
-    RefusedHead,
     SourceRecord,
+    Verdict,
 )
 from reconciler.source.load import load
 from reconciler.source.slice import slice_reader
@@ -149,7 +149,7 @@ def test_a_source_that_was_lost_and_is_back_is_said_once_each_time(machine: Mach
 
     assert machine.said.lost == ["no route"] * 2 + ["the branch is gone"] * 2
     assert machine.said.back == 2
-    assert machine.journal.revision_state().lost == ""
+    assert machine.revisions.state().lost == ""
     assert machine.target.names() == {"chat"}
 
 
@@ -281,7 +281,7 @@ def test_why_the_newest_revision_is_not_followed_is_said_everywhere(machine: Mac
     machine.branch.commits[ONE] = small_fleet()
     machine.one_pass()
     held = machine.revisions.state().held
-    noted = machine.file.peek().held
+    noted = machine.file.peek().verdict
     machine.branch.push(THREE, MORE)
     machine.one_pass()
 
@@ -290,7 +290,7 @@ def test_why_the_newest_revision_is_not_followed_is_said_everywhere(machine: Mac
     assert noted is not None
     assert (noted.revision, noted.message, noted.waits_for_a_person) == (ONE, held, True)
     assert machine.followed == THREE
-    assert (machine.loop.held, machine.file.peek().held) == (None, None)
+    assert (machine.loop.verdict, machine.file.peek().verdict) == (None, None)
 
 
 def test_an_empty_revision_is_held_and_needs_no_persons_word(machine: Machine) -> None:
@@ -299,7 +299,7 @@ def test_an_empty_revision_is_held_and_needs_no_persons_word(machine: Machine) -
 
     names = machine.one_pass()
 
-    noted = machine.file.peek().held
+    noted = machine.file.peek().verdict
     assert names == {"chat"}
     assert noted is not None
     assert "holds no fleet document" in noted.message
@@ -318,7 +318,7 @@ def test_a_rewritten_branch_is_followed_and_that_is_said(machine: Machine) -> No
     assert "rewritten" in machine.said.rewrites[-1]
     assert machine.revisions.rewritten == machine.said.rewrites[-1]
     assert machine.said.holds == []
-    assert machine.loop.held is None
+    assert machine.loop.verdict is None
 
 
 def test_after_each_fetch_it_is_known_what_is_followed_and_why_nothing_newer(
@@ -347,25 +347,22 @@ def test_after_each_fetch_it_is_known_what_is_followed_and_why_nothing_newer(
     assert len(known) == 5
     assert followed == [(ONE, ONE), (TWO, ONE), (None, ONE), (THREE, THREE), (ONE, THREE)]
     assert (first.location, first.ref, first.failed) == ("https://git.test/fleet", "main", "")
-    assert (first.refused, first.held) == (None, None)
-    assert refused.refused is not None
-    assert refused.refused.revision == TWO
-    assert restarted.refused == refused.refused
-    assert newer.refused is None
-    assert held.held is not None
-    assert (held.held.revision, held.refused, held.rewritten) == (ONE, None, "")
+    assert (first.verdict, newer.verdict) == (None, None)
+    assert refused.verdict is not None
+    assert (refused.verdict.kind, refused.verdict.revision) == (Kind.REFUSED, TWO)
+    assert restarted.verdict == refused.verdict
+    assert held.verdict is not None
+    assert (held.verdict.kind, held.verdict.revision, held.rewritten) == (Kind.HELD, ONE, "")
 
 
 def test_what_is_known_of_another_revision_than_the_newest_is_not_said_of_it() -> None:
-    old = SourceRecord(refused=RefusedHead(ONE, 1.0), held=HeldHead(ONE, 1.0, "older"))
+    old = SourceRecord(verdict=Verdict(Kind.HELD, ONE, 1.0, "older"))
 
     newest = Following("here", "main", head=ONE, followed=None, record=old)
     newer = Following("here", "main", head=TWO, followed=None, record=old)
     unread = Following("here", "main", head=None, followed=None, record=old)
 
-    assert (newest.refused, newest.held) == (old.refused, old.held)
-    assert (newer.refused, newer.held) == (None, None)
-    assert (unread.refused, unread.held) == (old.refused, old.held)
+    assert (newest.verdict, newer.verdict, unread.verdict) == (old.verdict, None, old.verdict)
 
 
 def test_why_a_fetch_failed_is_known(machine: Machine) -> None:
@@ -384,7 +381,7 @@ def test_why_a_fetch_failed_is_known(machine: Machine) -> None:
     machine.loop.fetch()
 
     assert [each.failed for each in known] == ["the state directory is gone", ""]
-    assert machine.revisions.unwritten is None
+    assert machine.revisions.failures == {}
 
 
 @pytest.mark.parametrize(
@@ -644,6 +641,6 @@ def test_a_gate_may_hold_a_valid_revision_by_what_was_applied_before(
     names = machine.one_pass()
 
     assert names == {"chat"}
-    assert machine.loop.held is not None
-    assert ONE in machine.loop.held
-    assert machine.said.holds == [machine.loop.held]
+    assert machine.loop.verdict is not None
+    assert ONE in machine.loop.verdict.message
+    assert machine.said.holds == [machine.loop.verdict.message]

@@ -16,11 +16,11 @@ from reconciler.api.meta import ObjectRef
 from reconciler.source.git import GitSource
 from reconciler.source.history import (
     Applied,
-    HeldHead,
     HistoryFile,
+    Kind,
     PeekedHistory,
-    RefusedHead,
     SourceRecord,
+    Verdict,
 )
 from reconciler.source.verdict import Acceptance, Course, HeadVerdict, judge
 from tests.support.repos import Repo, run_git
@@ -113,6 +113,34 @@ def test_a_record_of_an_earlier_version_is_read(tmp_path: Path) -> None:
     assert record.applied == Applied("repo", "main", "r", ("a.yaml",), (), 1.0)
 
 
+@pytest.mark.parametrize(
+    ("stored", "verdict"),
+    [
+        (
+            '"refused": {"revision": "r", "since": 1.0, "problems": ["p"]}, "held": null',
+            Verdict(Kind.REFUSED, "r", 1.0, problems=("p",)),
+        ),
+        (
+            '"refused": null, "held": {"revision": "r", "since": 1.0, "message": "m"}',
+            Verdict(Kind.HELD, "r", 1.0, "m", waits_for_a_person=True),
+        ),
+        (
+            '"refused": {"revision": "r", "since": 1.0, "problems": []}, "held": {"revision": "s",'
+            ' "since": 2.0, "message": "m", "waits_for_a_person": false}',
+            Verdict(Kind.HELD, "s", 2.0, "m"),
+        ),
+    ],
+    ids=["refused", "held", "both"],
+)
+def test_a_verdict_of_an_earlier_version_is_read(
+    tmp_path: Path, stored: str, verdict: Verdict
+) -> None:
+    path = tmp_path / "applied.json"
+    path.write_text(f'{{"format": 1, "applied": null, "unreachable_since": null, {stored}}}')
+
+    assert HistoryFile(path).read() == (SourceRecord(verdict=verdict), "")
+
+
 def test_a_stale_mirror_is_held_and_a_rewritten_branch_is_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,16 +188,24 @@ def test_a_stale_mirror_is_held_and_a_rewritten_branch_is_followed(
             root=st.text(),
         ),
         others=st.dictionaries(_TEXTS, st.lists(_TEXTS, max_size=2).map(tuple)),
-        refused=st.none()
+        verdict=st.none()
         | st.builds(
-            RefusedHead,
+            Verdict,
+            st.just(Kind.REFUSED),
             revision=_TEXTS,
             since=st.floats(0, 1e10),
             problems=st.lists(_TEXTS, max_size=3).map(tuple),
+        )
+        | st.builds(
+            Verdict,
+            st.sampled_from([Kind.HELD, Kind.FAILED]),
+            revision=_TEXTS,
+            since=st.floats(0, 1e10),
+            message=_TEXTS,
+            waits_for_a_person=st.booleans(),
         ),
         unreachable_since=st.none() | st.floats(0, 1e10),
         unreachable_why=st.text(max_size=9),
-        held=st.none() | st.builds(HeldHead, _TEXTS, st.floats(0, 1e10), _TEXTS),
     )
 )
 def test_what_is_written_is_what_is_read(

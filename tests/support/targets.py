@@ -10,15 +10,14 @@ from dataclasses import dataclass, field, replace
 
 from reconciler.api.errors import ApplyError
 from reconciler.api.meta import ObjectRef
-from reconciler.api.problem import Problem
-from reconciler.core.observation import Instance, Location, Observation, RevisionState, TargetState
+from reconciler.core.observation import Instance, Location, Observation, TargetState
 from reconciler.core.plan import Action, Change
 from reconciler.core.prune import Before
 from reconciler.core.target import Outcome, Result
 from reconciler.fleet.workload import Workload
 from reconciler.loop.desired import Desired
 from reconciler.source.checkout import Checkout
-from reconciler.source.history import NotedRevision, SourceRecord
+from reconciler.source.history import NotedRevision, SourceRecord, Verdict
 from reconciler.source.load import Loaded
 from reconciler.source.verdict import Acceptance, Course, HeadVerdict
 
@@ -32,8 +31,8 @@ class NoJournal:
     def accept(self, checkout: Checkout, acceptance: Acceptance) -> HeadVerdict:
         return HeadVerdict(Course.FIRST, take=True)
 
-    def held(self, head: str, why: str, *, waits_for_a_person: bool) -> None:
-        """Nothing to remember."""
+    def judged(self, verdict: Verdict | None) -> None:
+        self.record = replace(self.record, verdict=verdict)
 
     def lost(self, why: str) -> float:
         return 0.0
@@ -55,12 +54,6 @@ class NoJournal:
 
     def applied(self, desired: Desired) -> None:
         """Nothing to remember."""
-
-    def refused(self, checkout: Checkout, problems: tuple[Problem, ...]) -> None:
-        """Nothing to remember."""
-
-    def revision_state(self) -> RevisionState:
-        return RevisionState()
 
 
 @dataclass

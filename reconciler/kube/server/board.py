@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.core.target import Result
 from reconciler.http.feed import EventFeed
 from reconciler.loop import Listener
+from reconciler.loop.interfaces import defect_of
 
 if TYPE_CHECKING:
     from reconciler.api.problem import Problem
     from reconciler.core.observation import Observation
     from reconciler.core.plan import Change, Plan
     from reconciler.loop import Following, Pass
+    from reconciler.loop.failure import Failure, Step
 
 _SLOWEST_PASS_S = 900.0  # 4,000 objects take 18 s at first; a throttled server many times that
 _SLOWEST_FIRST_S = 3600.0  # git may wait half an hour for its lock, and half an hour for a clone
@@ -60,6 +62,7 @@ class Board(Listener):
         self.declared: frozenset[Served] = frozenset()
         self.refusals = 0
         self.held_why = ""
+        self.failures: Mapping[Step, Failure] = {}
         self.lost_since: float | None = None  # epoch seconds; None: the source answers
         self.outcomes: Counter[tuple[str, str]] = Counter()  # (action, result) -> how often
         self.status_writes = 0
@@ -90,6 +93,14 @@ class Board(Listener):
 
     def on_held(self, why: str) -> None:
         self.held_why = why
+
+    def on_failures(self, failures: Mapping[Step, Failure]) -> None:
+        self.failures = failures
+
+    @property
+    def defect(self) -> str:
+        """The defect in which the newest revision, or the last pass, ended; empty: none."""
+        return defect_of(self.following.verdict if self.following else None, self.failures)
 
     def on_source_lost(self, why: str, since: float) -> None:
         if self.lost_since is None:
@@ -124,8 +135,8 @@ class Board(Listener):
 
     def not_ready(self) -> tuple[str, ...]:
         """Why this process does not do its work; empty if it does. A standby is ready, too."""
-        why = []
-        if self.plan is None:
+        why = [self.defect] if self.defect else []
+        if self.plan is None and not why:
             why.append(self.held_why or "no revision was followed yet")
         if self.lost_since is not None and time.time() - self.lost_since > _LONGEST_LOSS_S:
             why.append(

@@ -15,6 +15,7 @@ from prometheus_client.core import Metric
 from reconciler import __version__
 from reconciler.metrics.exposition import family, info
 from reconciler.metrics.table import RECONCILER
+from reconciler.source.history import Kind
 
 if TYPE_CHECKING:
     from reconciler.core.observation import Observation
@@ -68,9 +69,11 @@ def _of_loop(board: Board) -> Iterator[Metric]:
     yield _one("fleet_pass_seconds", board.pass_s)
     yield _one("fleet_last_pass_timestamp_seconds", board.passed_at)
     yield _one("fleet_source_lost_seconds", lost_s or 0.0)
-    following = board.following
-    yield _one("fleet_revision_refused", float(bool(following and following.refused)))
-    yield _one("fleet_revision_held", float(bool(following and following.held)))
+    verdict = board.following.verdict if board.following else None
+    is_refused = verdict is not None and verdict.kind is Kind.REFUSED
+    yield _one("fleet_revision_refused", float(is_refused))
+    is_held = (verdict is not None and not is_refused) or bool(board.defect)
+    yield _one("fleet_revision_held", float(is_held))
     failing = sorted(Counter((target,) for _, _, target in board.failing).items())
     yield family(RECONCILER["fleet_changes_failing"], failing)
 

@@ -57,6 +57,7 @@ OWN_REASONS: Mapping[str, str] = MappingProxyType(
         "Followed": "the newest revision is followed",
         "RevisionRefused": "the newest revision has errors; the last good one stays applied",
         "RevisionHeld": "the newest revision is valid and not followed",
+        "InternalError": "reading the newest revision ended in a defect of this program",
         "FetchFailed": "the newest revision could not be read or followed",
         "Applied": "the cluster is as the revision says",
         "NotSo": "nothing of the kind",

@@ -29,6 +29,7 @@ from reconciler.kube.status.conditions import (
 )
 from reconciler.kube.status.view import ClusterView
 from reconciler.loop.interfaces import Following
+from reconciler.source.history import Kind
 from reconciler.timestamps import timestamp
 
 FLEET_FIELDS = (
@@ -66,8 +67,7 @@ def fleet_status(of: FleetView, live: Manifest, now: str) -> dict[str, Any]:
         "appliedRevision": of.applied,
         "source": _source(following),
         "head": following.head,
-        "refused": _refused(following),
-        "held": _held(following),
+        **_verdict(following),
         "conditions": set_conditions(before, _conditions(of), of.generation, now),
     }
     return {name: value for name, value in status.items() if value is not None}
@@ -127,6 +127,11 @@ NOTHING_FOLLOWED = Condition(
 )
 
 
+_REASONS = {
+    Kind.REFUSED: "RevisionRefused",
+    Kind.HELD: "RevisionHeld",
+    Kind.FAILED: "InternalError",
+}
 _TOLD = (SOURCE_READY, CURRENT, APPLIED)
 _MOVES = frozenset({"ApplyFailed", "Progressing", "NothingFollowed"})  # the rest waits for a person
 
@@ -175,14 +180,13 @@ def _source_ready(following: Following) -> Condition:
 def _current(following: Following) -> Condition:
     """Whether the newest revision that is known is the one that is followed."""
     goes_on = _goes_on(following)
-    if (refused := following.refused) is not None:
-        problem = refused.problems[0] if refused.problems else "it has errors"
-        more = f" (and {len(refused.problems) - 1} more)" if len(refused.problems) > 1 else ""
-        part = " in part" if refused.revision == following.followed else ""
-        why = f"{refused.revision[:12]} is refused{part}: {problem}{more}{goes_on}"
-        return Condition(CURRENT, "False", "RevisionRefused", why)
-    if (head_held := following.held) is not None:
-        return Condition(CURRENT, "False", "RevisionHeld", f"{head_held.message}{goes_on}")
+    if (verdict := following.verdict) is not None:
+        why = verdict.reason
+        if verdict.kind is Kind.REFUSED:
+            more = f" (and {len(verdict.problems) - 1} more)" if len(verdict.problems) > 1 else ""
+            part = " in part" if verdict.revision == following.followed else ""
+            why = f"{verdict.revision[:12]} is refused{part}: {why}{more}"
+        return Condition(CURRENT, "False", _REASONS[verdict.kind], f"{why}{goes_on}")
     if following.failed:
         return Condition(CURRENT, "False", "FetchFailed", f"{following.failed}{goes_on}")
     if following.record.unreachable_since is not None:
@@ -220,24 +224,12 @@ def _source(following: Following) -> Mapping[str, str]:
     return {"location": following.location} | ref
 
 
-def _refused(following: Following) -> Mapping[str, Any] | None:
-    refused = following.refused
-    if refused is None:
-        return None
-    return {
-        "revision": refused.revision,
-        "since": timestamp(refused.since),
-        "problem": cut(refused.problems[0] if refused.problems else "it has errors"),
-        "problems": len(refused.problems),
-    }
-
-
-def _held(following: Following) -> Mapping[str, Any] | None:
-    head = following.held
-    if head is None:
-        return None
-    return {
-        "revision": head.revision,
-        "since": timestamp(head.since),
-        "message": cut(head.message),
-    }
+def _verdict(following: Following) -> Mapping[str, Any]:
+    """The field of the verdict's kind."""
+    if (verdict := following.verdict) is None:
+        return {}
+    since = {"revision": verdict.revision, "since": timestamp(verdict.since)}
+    if verdict.kind is not Kind.REFUSED:
+        return {"held": since | {"message": cut(verdict.message)}}
+    number = len(verdict.problems)
+    return {"refused": since | {"problem": cut(verdict.reason), "problems": number}}

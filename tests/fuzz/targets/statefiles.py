@@ -38,7 +38,7 @@ from reconciler.core.observation import Drift, DriftKind
 from reconciler.kube.objects import id_of
 from reconciler.models.header_cache import HeaderCache, KnownHeader, RemoteHeader
 from reconciler.models.partial import Partial
-from reconciler.source.history import Applied, HeldHead, HistoryFile, RefusedHead
+from reconciler.source.history import Applied, HistoryFile, Kind, Verdict
 from reconciler.source.history import SourceRecord as Past
 from tests.fuzz.target import JSON_PIECES, Target
 from tests.gguf.test_header import SEEDS, read_facts
@@ -159,9 +159,8 @@ def _write_all(state: StateDir) -> None:
         Past(
             applied,
             {"x": ("y",)},
-            RefusedHead("def", 1.5, ("no",)),
+            Verdict(Kind.REFUSED, "def", 1.5, problems=("no",)),
             2.5,
-            HeldHead("g", 1.0, "h"),
         )
     )
     Records(state).write(ProcessRecord(launch=launch("chat", 20_000), wanted=True, boot="b"))
