@@ -13,15 +13,24 @@ from reconciler.fleet.fleet import Fleet
 from reconciler.loop.journal import SourceJournal
 from reconciler.loop.revisions import no_fleet_at
 from reconciler.source.checkout import Source
-from reconciler.source.history import PeekedHistory
+from reconciler.source.history import Applied, PeekedHistory
 from reconciler.source.load import Reader
 
 
 def node_of_fleet(root: Path, source: Source) -> str | None:
     """The node that this machine is, where what it applied last is a revision of this fleet."""
     name = remembered_node(root)
+    return name if name and _journal(root, source).knows_this_fleet else None
+
+
+def applied_here(root: Path, source: Source) -> Applied | None:
+    """The record of the revision of this source that this machine applied last."""
+    return _journal(root, source).last
+
+
+def _journal(root: Path, source: Source) -> SourceJournal:
     history = PeekedHistory(StateDir(root.absolute()).desired / "history.json")
-    return name if name and SourceJournal(history, source).knows_this_fleet else None
+    return SourceJournal(history, source)
 
 
 def choose_node(fleet: Fleet, given: str | None) -> str:

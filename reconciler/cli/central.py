@@ -10,6 +10,7 @@ import gc
 import signal
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from time import monotonic
 
 from reconciler.agents.arrival import Stage
@@ -21,6 +22,7 @@ from reconciler.cli.fleet import beside_the_commit, exit_of, journal_of, open_fl
 from reconciler.cli.fleet_steps import FleetSteps
 from reconciler.cli.headers import headers_of
 from reconciler.cli.listening import served_beside_agents
+from reconciler.cli.local import noted_here
 from reconciler.cli.overrides import overrides_of
 from reconciler.cli.serve import log_to
 from reconciler.console.edge import Exit, endings, hangups
@@ -29,6 +31,7 @@ from reconciler.core.plan import Change
 from reconciler.core.target import REMOVALS, Outcome, Result
 from reconciler.loop import Loop, LoopTiming, Wake
 from reconciler.report.terminal import Tone, short_revision
+from reconciler.source.slice import object_reader
 
 _LOOK_S = 1.0  # while agents are on their way to a revision
 _PASSES_AFTER_FAILURE = 5  # what others wrote at that moment is taken up by the next
@@ -65,6 +68,7 @@ def central(args: argparse.Namespace, *, interval_s: float, timeout_s: float) ->
         fleet = FleetSteps(
             *(agents, overrides_of(args), headers.facts),
             clusters.together if clusters else None,
+            partial(noted_here, args, source),
         )
         loop = Loop(
             source,
@@ -75,6 +79,7 @@ def central(args: argparse.Namespace, *, interval_s: float, timeout_s: float) ->
             wake,
             timing=LoopTiming(poll_s=interval_s),
             confirmed=frozenset(args.confirm),
+            reread=object_reader(lambda: journal.last),
         )
         with hangups(wake.fetch), endings(wake.stop) as received:
             if args.once:

@@ -105,7 +105,7 @@ def _compared(args: argparse.Namespace, source: Source, planned: Inspection) -> 
     plan = with_verdicts(plan, planned.states)
     failure, held = planned.findings.failure, exit_of(planned.loop.verdict)
     if failure is not None or held is not None:
-        _say_last_good(failure, desired)
+        _say_last_good(failure, desired, observed)
     say_unknown(planned.headers, besides={item.message for item in plan.blocked})
     _say_silent(planned.left)
     hung = _hung(plan, observed)
@@ -155,12 +155,21 @@ def _uncommitted(source: Source, planned: Desired) -> str:
     )
 
 
-def _say_last_good(failure: InvalidFleet | SourceError | None, planned: Desired) -> None:
+def _say_last_good(
+    failure: InvalidFleet | SourceError | None, planned: Desired, observed: Observation
+) -> None:
     """The newest revision cannot be had or used: a loop keeps what it applied last."""
     if failure is not None:
         tell(printable(str(failure)))
-    revision = planned.fleet.revision[:12]
-    tell(f"this is the plan of {revision}, which was applied last")
+    revision = planned.fleet.revision
+    applied = {
+        target.partition("/")[2]: state.revision.applied
+        for target, state in observed.targets.items()
+        if state.revision and state.revision.applied
+    }
+    ahead = [f"{node} has applied {at[:12]}" for node, at in applied.items() if at != revision]
+    last = "the last good revision known here" if ahead else "which was applied last"
+    tell(printable(f"this is the plan of {revision[:12]}, {'; '.join((last, *sorted(ahead)))}"))
 
 
 def _as_judged(together: Together, plan: Plan) -> Plan:

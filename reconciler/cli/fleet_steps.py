@@ -36,7 +36,10 @@ class FleetSteps(Listener):
         in_cluster: Callable[[Fleet], Fleet],
         facts: CachedFacts,
         together: Together | None,
+        noted_here: Callable[[], NotedRevision | None],
     ) -> None:
+        """`noted_here`: the commit that this machine's agent has applied."""
+        self._noted_here = noted_here
         self._agents = agents
         self._in_cluster = in_cluster
         self._facts = facts
@@ -96,7 +99,7 @@ class FleetSteps(Listener):
         return with_overrides(fleet, own)
 
     def _noted(self) -> NotedRevision | None:
-        noted = self._together.noted() if self._together else None
+        noted = self._together.noted() if self._together else self._noted_here()
         self._fleet = self._fleet or (noted.name if noted else "")
         return noted
 

@@ -7,6 +7,7 @@ import argparse
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from reconciler.api.errors import InvalidFleet, SourceError, UsageError
@@ -24,6 +25,7 @@ from reconciler.loop.desired import Desired, no_facts
 from reconciler.loop.journal import place_of
 from reconciler.report.terminal import printable
 from reconciler.source.checkout import Source
+from reconciler.source.slice import object_reader
 
 if TYPE_CHECKING:
     from reconciler.agents.left import LeftNode
@@ -163,11 +165,13 @@ def _everywhere(
     agents = open_agents(args, source)
     place = place_of(source)
     together = open_together(args, agents, open_apis(args), place=place) if args.cluster else None
-    steps = FleetSteps(agents, overrides_of(args), facts, together).comparing()
+    here = partial(local.noted_here, args, source)
+    steps = FleetSteps(agents, overrides_of(args), facts, together, here).comparing()
     journal, findings = journal_of(source, only_peeks=True), Findings()
     loop = Loop(
         *(source, reader_of(source, journal), steps, journal, [findings], Wake()),
         confirmed=confirmed,
+        reread=object_reader(lambda: journal.last),
     )
     try:
         yield Inspection(loop, findings, headers, agents=agents, together=together)

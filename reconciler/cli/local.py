@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from reconciler.agents.nodes import Here
     from reconciler.api.nodestate import NodeState
     from reconciler.report.status import Status
+    from reconciler.source.history import NotedRevision
 
 
 def settings(args: argparse.Namespace) -> Settings:
@@ -95,6 +96,17 @@ def this_node(args: argparse.Namespace, source: Source) -> str | None:
     from agent.node.which import node_of_fleet
 
     return node_of_fleet(_state_root(args), source)
+
+
+def noted_here(args: argparse.Namespace, source: Source) -> NotedRevision | None:
+    """The commit of this fleet that this machine has applied; None: it has none."""
+    from agent.node.which import applied_here
+    from reconciler.source.history import NotedRevision
+
+    if (known := applied_here(_state_root(args), source)) is None:
+        return None
+    place = (known.location, known.ref, known.revision, known.fleet, known.root)
+    return NotedRevision("", *place, noted_at=known.applied_at, record=known)
 
 
 def node_here(args: argparse.Namespace, source: Source) -> Here:

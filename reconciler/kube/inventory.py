@@ -30,7 +30,7 @@ from reconciler.kube.objects import (
     ObjectId,
 )
 from reconciler.llmkube.written import owner_of
-from reconciler.source.history import NotedRevision
+from reconciler.source.history import NotedRevision, SourcePlace
 
 if TYPE_CHECKING:
     from reconciler.kube.client.api import ApiServer
@@ -157,14 +157,10 @@ def followed_of(live: Manifest | None) -> NotedRevision | None:
     content = _mapping(live, _FOLLOWED)
     if live is None or not _COMMIT.fullmatch(str(content.get("revision"))):
         return None
-    texts = {name: str(content.get(name, "")) for name in _PLACE}
+    place = SourcePlace(**{name: str(content.get(name, "")) for name in _PLACE})
     at = content.get("notedAt")
-    return NotedRevision(
-        name=fleet_of(live) or "",
-        revision=str(content["revision"]),
-        noted_at=float(at) if isinstance(at, int | float) else 0.0,
-        **texts,
-    )
+    noted_at = float(at) if isinstance(at, int | float) else 0.0
+    return place.noted(fleet_of(live) or "", str(content["revision"]), noted_at)
 
 
 def noted_revision(api: ApiServer, fleet: str) -> NotedRevision | None:

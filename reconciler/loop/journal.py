@@ -161,6 +161,10 @@ class SourceJournal:
         before = self._record.applied
         if before is not None and before.revision == noted.revision:
             return
+        applied = noted.record or self._read_again(noted, read)
+        self._write(replace(self._record, applied=applied))
+
+    def _read_again(self, noted: NotedRevision, read: Callable[[Checkout], Loaded]) -> Applied:
         applied = Applied(
             location=noted.location,
             ref=noted.ref,
@@ -171,8 +175,8 @@ class SourceJournal:
         )
         if (git := self._git()) is not None:
             with contextlib.suppress(SourceError):  # then it is no ancestor of anything
-                applied = _declaring(applied, read(_had(git, noted.revision)))
-        self._write(replace(self._record, applied=applied))
+                return _declaring(applied, read(_had(git, noted.revision)))
+        return applied
 
     def last_good(self) -> Checkout | None:
         """The applied revision again, from what was fetched then or by its id. Raises

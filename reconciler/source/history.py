@@ -42,7 +42,8 @@ class Applied:
 @dataclass(frozen=True, slots=True)
 class NotedRevision:
     """The commit that was followed last, as it is noted where it is applied: a program that has no
-    record of its own goes on from it. The fields are those of Applied; `name` is the Fleet's."""
+    record of its own goes on from it. The fields are those of Applied; `name` is the Fleet's.
+    `record`: the record of the program that applied it, where that can be read."""
 
     name: str
     location: str
@@ -51,6 +52,7 @@ class NotedRevision:
     fleet: str
     root: str
     noted_at: float = 0.0
+    record: Applied | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -560,7 +560,7 @@ def test_words_that_an_agent_changes_or_takes_back_are_not_planned_with(
     assert loaded.fleet is not None
     desired = Desired.of(checkout, loaded, loaded.fleet, no_facts)
     seen = []
-    steps = FleetSteps(found, lambda fleet: fleet, no_facts, None).comparing()
+    steps = FleetSteps(found, lambda fleet: fleet, no_facts, None, lambda: None).comparing()
 
     for overrides in (
         NodeOverrides(memory_fraction=0.5),
