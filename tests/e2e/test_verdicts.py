@@ -199,6 +199,31 @@ class Programs:
         assert (why in running.out + running.err, code) == (True, 0), running.err
 
 
+def test_a_plan_beside_an_agent_is_of_the_revision_that_the_agent_has_applied(
+    machine: Machine, fleet: Fleet
+) -> None:
+    fleet.push_service("chat")
+    fleet.push_service("gone")
+    agent = machine.daemon("--fleet", fleet.url, "--node", "here")
+    machine.wait_ready("gone")
+    noted = machine.reconcile("apply", "-C", fleet.url, "--timeout", "60s")  # in a user's record
+    fleet.push_removal("gone")
+    machine.wait_gone("gone")
+    in_part = fleet.repo.publish({"services/chat.yaml": BROKEN})
+    wait_for(lambda: machine.node_state()["revision"].get("applied") == in_part)
+
+    beside = machine.reconcile("plan", "-C", fleet.url)
+    status = machine.reconcile("status", "-C", fleet.url)
+    agent.end()
+    after = machine.reconcile("plan", "-C", fleet.url)
+
+    assert noted.code == 0, noted.err
+    for plan in (beside, after):
+        assert f"this is the plan of {in_part[:12]}, which was applied last" in plan.err
+        assert (plan.code, "Plan: 1 blocked, 1 unchanged." in plan.out) == (1, True), plan.out
+    assert f"on {in_part[:7]}, refuses parts of it" in status.out
+
+
 def test_an_agent_starts_its_services_after_a_reboot_under_a_revision_that_ends_in_a_defect(
     machine: Machine, fleet: Fleet, tmp_path: Path
 ) -> None:

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from reconciler.api.errors import SourceError, StateError
+from reconciler.core.observation import Observation
 from reconciler.fleet.fleet import Fleet
-from reconciler.loop import Gate, Loop, LoopTiming, Wake, steps_of
-from reconciler.loop.interfaces import Following
+from reconciler.loop import Gate, Listener, Loop, LoopTiming, Wake, steps_of
+from reconciler.loop.desired import Desired
+from reconciler.loop.interfaces import Following, defect_of
 from reconciler.loop.journal import SourceJournal
 from reconciler.runtimes import RUNTIMES
 from reconciler.source.checkout import Checkout, Historied
@@ -23,7 +25,7 @@ from reconciler.source.history import (
     SourceRecord,
     Verdict,
 )
-from reconciler.source.load import load
+from reconciler.source.load import Loaded, load
 from reconciler.source.slice import slice_reader
 from tests.support.fleets import MemoryCheckout, model, node, service, small_fleet
 from tests.support.said import Said
@@ -101,6 +103,7 @@ class Machine:
         self.target, self.said = InMemoryTarget(), Said()
         self.file = HistoryFile(folder / "history.json")
         self.now = 1000.0
+        self.defects: set[str] = set()  # revisions that end in an exception when they are read
         self.steps = steps_of(self.target)
         self.start()
 
@@ -108,7 +111,7 @@ class Machine:
         self.journal = SourceJournal(self.file, self.branch)
         self.loop = Loop(
             source=self.branch,
-            read=lambda checkout, held: load(checkout, RUNTIMES, None, held),
+            read=self._read,
             steps=self.steps,
             journal=self.journal,
             listeners=[self.said],
@@ -117,6 +120,11 @@ class Machine:
         )
         self.revisions = self.loop.revisions
         self.revisions.clock = lambda: self.now
+
+    def _read(self, checkout: Checkout, held_paths: frozenset[str]) -> Loaded:
+        if checkout.revision in self.defects:
+            raise KeyError("planted")
+        return load(checkout, RUNTIMES, None, held_paths)
 
     def one_pass(self) -> set[str]:
         self.loop.fetch()
@@ -625,6 +633,127 @@ def test_what_the_disk_does_not_take_is_said_until_it_does(tmp_path: Path) -> No
     assert unnoted in machine.said.holds
     assert "cannot be written" in unwritten
     assert machine.revisions.state().held == ""
+
+
+REFUSALS: Mapping[str, tuple[Mapping[str, str], str]] = {
+    "syntax": ({"service.yaml": "# inference.llmkube.dev/\nspec: [\n"}, "not valid YAML"),
+    "header": ({"service.yaml": "a: 1\n"}, "contained documents of the fleet"),
+    "schema": ({"service.yaml": service(contextSize="x")}, "spec.contextSize"),
+    "reference": ({"service.yaml": service(model="gone")}, "gone"),
+    "empty": (dict.fromkeys(small_fleet(), ""), "contained documents of the fleet"),
+    "nothing": ({}, "holds no fleet document"),
+    "older": ({}, "older than"),
+    "defect": ({}, "InternalError: a bug in this program: KeyError"),
+}
+
+
+@pytest.mark.parametrize("keeps_record", [True, False], ids=["same record", "record lost"])
+@pytest.mark.parametrize("name", REFUSALS)
+def test_two_programs_over_a_whole_fleet_have_one_verdict_on_a_revision(
+    machine: Machine, name: str, keeps_record: bool
+) -> None:
+    """Without its record, a program goes on from the commit that is noted in a cluster."""
+    edit, why = REFUSALS[name]
+    machine.one_pass()
+    machine.branch.push(TWO, small_fleet())
+    machine.one_pass()
+    last = machine.file.peek().applied
+    assert last is not None
+    place = (last.location, last.ref, last.revision, last.fleet, last.root)
+    noted = NotedRevision("home", *place)
+    machine.steps = replace(machine.steps, gate=Gate(noted=lambda: noted))
+    if name == "older":
+        machine.branch.head = ONE
+    else:
+        machine.branch.push(THREE, {} if name == "nothing" else small_fleet() | edit)
+        machine.defects = {THREE} if name == "defect" else set()
+
+    verdicts = []
+    for _ in range(3):
+        machine.start()
+        names = machine.one_pass()
+        verdicts.append(machine.file.peek().verdict)
+        assert (names, machine.followed) == ({"chat"}, TWO)
+        if not keeps_record:
+            machine.file.path.unlink()
+
+    first, *others = verdicts
+    assert first is not None
+    assert why in first.reason
+    for other in others:
+        assert other is not None
+        assert other == replace(first, since=other.since)
+
+
+def test_an_exception_while_a_revision_is_read_holds_it_until_another_can_be_read(
+    machine: Machine,
+) -> None:
+    machine.one_pass()
+    machine.branch.push(TWO, MORE)
+    machine.defects = {TWO}
+    machine.one_pass()
+    during = machine.revisions.state()
+    machine.start()  # and again, as it starts
+    machine.one_pass()
+    restarted = machine.revisions.state()
+    machine.branch.push(THREE, MORE)
+
+    names = machine.one_pass()
+
+    assert "KeyError: 'planted'" in during.held
+    assert restarted == during
+    assert (during.applied, during.fetched, names) == (ONE, TWO, {"chat", "more"})
+    assert machine.revisions.state().held == ""
+
+
+def test_where_not_even_the_last_revision_can_be_read_what_runs_goes_on(machine: Machine) -> None:
+    machine.one_pass()
+    machine.defects = {ONE}
+    machine.start()
+
+    names = machine.one_pass()
+
+    assert (machine.followed, names) == (None, {"chat"})
+    assert "InternalError" in machine.revisions.state().held
+
+
+@pytest.mark.parametrize(
+    ("error", "is_defect"),
+    [(KeyError("planted"), True), (StateError("the disk is full"), False)],
+)
+def test_an_error_of_a_pass_is_reported_until_a_pass_succeeds(
+    machine: Machine, error: Exception, is_defect: bool
+) -> None:
+    seen: list[tuple[str, str]] = []
+    wrong = [error]
+
+    def observe(desired: Desired) -> Observation:
+        if wrong:
+            raise wrong[0]
+        return steps_of(machine.target).observe(desired)
+
+    class Look(Listener):
+        def on_ended(self, seconds: float) -> None:
+            revisions = machine.revisions
+            held = revisions.state().held
+            seen.append((held, defect_of(revisions.verdict, revisions.failures)))
+            if len(seen) == 2:
+                wrong.clear()
+            if len(seen) == 3:
+                machine.loop.wake.stop()
+            machine.loop.wake.pass_now()
+
+    machine.steps = replace(machine.steps, observe=observe)
+    machine.start()
+    machine.loop.listeners.add(Look())
+    machine.loop.run()
+
+    first, second, third = seen
+    assert first == second
+    assert str(error) in first[0]
+    assert first[1] == (first[0] if is_defect else "")
+    assert third == ("", "")
+    assert machine.target.names() == {"chat"}
 
 
 def test_a_gate_may_hold_a_valid_revision_by_what_was_applied_before(
