@@ -53,12 +53,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _held(commit: str, record: SourceRecord) -> str:
     """The full id of the head that is held, if it is the one that was named."""
-    from reconciler.source.history import Kind
+    from reconciler.source.history import VerdictKind
 
     if not _COMMIT.fullmatch(commit):
         raise UsageError(f"{commit}: give the commit as the agent names it, such as 9f2c1e4a07b3")
     held = record.verdict
-    if held is None or held.kind is not Kind.HELD:
+    if held is None or held.kind is not VerdictKind.HELD:
         at = record.applied.revision[:12] if record.applied else "nothing"
         raise UsageError(f"{commit}: no head is held here; {at} is applied")
     if not held.revision.startswith(commit):

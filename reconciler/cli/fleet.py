@@ -13,7 +13,7 @@ from reconciler.console.edge import Exit
 from reconciler.console.option import source_of
 from reconciler.report.terminal import printable
 from reconciler.source.checkout import Checkout, Source
-from reconciler.source.history import Kind, Verdict
+from reconciler.source.history import RevisionVerdict, VerdictKind
 from reconciler.source.load import Reader, reader
 
 if TYPE_CHECKING:
@@ -98,11 +98,11 @@ def journal_of(source: Source, *, only_peeks: bool = False) -> SourceJournal:
     return SourceJournal(HistoryFile(path), source)
 
 
-def exit_of(verdict: Verdict | None) -> Exit | None:
+def exit_of(verdict: RevisionVerdict | None) -> Exit | None:
     """The exit code that a verdict on the newest revision decides; None: it decides none."""
     if verdict is None:
         return None
-    return Exit.BLOCKED if verdict.kind is Kind.HELD else Exit.FAILED
+    return Exit.BLOCKED if verdict.kind is VerdictKind.HELD else Exit.FAILED
 
 
 def beside_the_commit(args: argparse.Namespace) -> Iterator[str]:

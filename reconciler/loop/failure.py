@@ -8,7 +8,7 @@ from enum import StrEnum
 from reconciler.api.errors import ReconcilerError, error_text
 
 
-class Step(StrEnum):
+class LoopStep(StrEnum):
     """The steps that fail on their own."""
 
     FETCH = "fetch"
@@ -17,14 +17,14 @@ class Step(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class StepFailure:
     """An error that ended a step. `is_defect`: the error is a defect of this program."""
 
     message: str
     is_defect: bool
 
     @classmethod
-    def of(cls, error: Exception) -> Failure:
+    def of(cls, error: Exception) -> StepFailure:
         """Describe an exception. Errors that a user can repair have their own words."""
         if isinstance(error, ReconcilerError | OSError):
             return cls(error_text(error), is_defect=False)

@@ -8,9 +8,9 @@ from typing import Protocol
 
 from reconciler.core.prune import Before
 from reconciler.loop.desired import Desired
-from reconciler.loop.failure import Failure, Step
+from reconciler.loop.failure import LoopStep, StepFailure
 from reconciler.source.checkout import Checkout
-from reconciler.source.history import Kind, NotedRevision, SourceRecord, Verdict
+from reconciler.source.history import NotedRevision, RevisionVerdict, SourceRecord, VerdictKind
 from reconciler.source.load import Loaded
 from reconciler.source.verdict import Acceptance, HeadVerdict
 
@@ -35,16 +35,16 @@ class Following:
     noted_fleet: str = ""
 
     @property
-    def verdict(self) -> Verdict | None:
+    def verdict(self) -> RevisionVerdict | None:
         """The reason that the newest revision is not followed, or not as a whole."""
         verdict = self.record.verdict
         return verdict if verdict and self.head in (None, verdict.revision) else None
 
 
-def defect_of(verdict: Verdict | None, failures: Mapping[Step, Failure]) -> str:
+def defect_of(verdict: RevisionVerdict | None, failures: Mapping[LoopStep, StepFailure]) -> str:
     """The defect of this program in which the newest revision, or a step of the last pass, ended;
     empty: there was none."""
-    if verdict is not None and verdict.kind is Kind.FAILED:
+    if verdict is not None and verdict.kind is VerdictKind.FAILED:
         return verdict.message
     return next((failure.message for failure in failures.values() if failure.is_defect), "")
 
@@ -64,7 +64,7 @@ class Journal(Protocol):
         """Whether this revision may follow the applied one; an older head may not until a person
         lets it in."""
 
-    def judged(self, verdict: Verdict | None) -> None:
+    def judged(self, verdict: RevisionVerdict | None) -> None:
         """Store the verdict on the newest revision; None: it is followed as a whole."""
 
     def lost(self, why: str) -> float:

@@ -20,11 +20,11 @@ from reconciler.source.checkout import Checkout, Committed, Historied, Source, f
 from reconciler.source.history import (
     Applied,
     HistoryFile,
-    Kind,
     NotedRevision,
+    RevisionVerdict,
     SourcePlace,
     SourceRecord,
-    Verdict,
+    VerdictKind,
     is_commit,
 )
 from reconciler.source.verdict import ON_THE_NODE, Acceptance, Course, HeadVerdict, judge
@@ -89,7 +89,7 @@ class SourceJournal:
             ),
         )
 
-    def judged(self, verdict: Verdict | None) -> None:
+    def judged(self, verdict: RevisionVerdict | None) -> None:
         """Store the verdict on the newest revision; None: it is followed as a whole. The first time
         of the same verdict stays. Raises StateError."""
         before = self._record.verdict
@@ -308,7 +308,7 @@ def _home(applied: Applied) -> str:
 def revision_state(record: SourceRecord, fetched: str | None = None) -> RevisionState:
     """The applied revision, and the verdict on the newest one."""
     verdict = record.verdict
-    is_refused = verdict is not None and verdict.kind is Kind.REFUSED
+    is_refused = verdict is not None and verdict.kind is VerdictKind.REFUSED
     return RevisionState(
         fetched=fetched,
         applied=record.applied.revision if record.applied else None,

@@ -14,7 +14,7 @@ from reconciler.core.observation import Observation
 from reconciler.core.plan import Plan
 from reconciler.core.target import Outcome
 from reconciler.loop.desired import Desired
-from reconciler.loop.failure import Failure, Step
+from reconciler.loop.failure import LoopStep, StepFailure
 from reconciler.loop.interfaces import Following
 
 
@@ -47,7 +47,7 @@ class Listener:
     def on_held(self, why: str) -> None:
         """The newest revision is not followed, or a pass ended early. Again with every fetch."""
 
-    def on_failures(self, failures: Mapping[Step, Failure]) -> None:
+    def on_failures(self, failures: Mapping[LoopStep, StepFailure]) -> None:
         """Other steps fail than before, or for other reasons; none: all succeed."""
 
     def on_rewritten(self, how: str) -> None:
@@ -103,7 +103,7 @@ class Listeners(Listener):
         for each in self._all:
             each.on_held(why)
 
-    def on_failures(self, failures: Mapping[Step, Failure]) -> None:
+    def on_failures(self, failures: Mapping[LoopStep, StepFailure]) -> None:
         for each in self._all:
             each.on_failures(failures)
 

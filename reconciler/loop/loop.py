@@ -15,14 +15,14 @@ from reconciler.api.errors import StateError
 from reconciler.core.plan import Plan
 from reconciler.core.target import REMOVALS
 from reconciler.loop.desired import Desired
-from reconciler.loop.failure import Failure, Step
+from reconciler.loop.failure import LoopStep, StepFailure
 from reconciler.loop.interfaces import Journal
 from reconciler.loop.listener import Listener, Listeners, Pass
 from reconciler.loop.revisions import LoopTiming, Revisions
 from reconciler.loop.steps import Steps
 from reconciler.loop.wake import Wake
 from reconciler.source.checkout import Source
-from reconciler.source.history import Verdict
+from reconciler.source.history import RevisionVerdict
 from reconciler.source.load import Loaded, Reader
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class Loop:
         return self.revisions.desired
 
     @property
-    def verdict(self) -> Verdict | None:
+    def verdict(self) -> RevisionVerdict | None:
         """The reason that the newest revision is not followed, or not as a whole."""
         return self.revisions.verdict
 
@@ -92,7 +92,7 @@ class Loop:
     def fetch(self) -> None:
         """Read the source: see `Revisions.fetch`."""
         try:
-            with self._noted(Step.FETCH):
+            with self._noted(LoopStep.FETCH):
                 self._steps.prepare()
                 self.revisions.fetch()
         finally:
@@ -115,7 +115,7 @@ class Loop:
 
     def sync(self) -> float:
         """Compare and apply once. Returns in how many seconds to do so again at the latest."""
-        with self._noted(Step.SYNC):
+        with self._noted(LoopStep.SYNC):
             return self._sync()
 
     def _sync(self) -> float:
@@ -137,7 +137,7 @@ class Loop:
     def _remember(self, desired: Desired) -> None:
         """What a full disk keeps from being noted was applied all the same, and is noted later."""
         try:
-            with self._noted(Step.NOTE):
+            with self._noted(LoopStep.NOTE):
                 self._journal.applied(desired)
         except StateError as error:
             self.listeners.on_held(str(error))
@@ -157,24 +157,24 @@ class Loop:
         try:
             return step()
         except Exception as error:
-            failure = Failure.of(error)
+            failure = StepFailure.of(error)
             if failure.is_defect and failure not in before.values():
                 log.exception("a bug in this program stopped this pass")
             self.listeners.on_held(failure.message)
         return None
 
     @contextlib.contextmanager
-    def _noted(self, step: Step) -> Iterator[None]:
+    def _noted(self, step: LoopStep) -> Iterator[None]:
         """Store why a step failed until it succeeds. Other threads read it."""
         try:
             yield
         except Exception as error:
-            self._set_failures({**self.revisions.failures, step: Failure.of(error)})
+            self._set_failures({**self.revisions.failures, step: StepFailure.of(error)})
             raise
         failures = self.revisions.failures
         self._set_failures({known: f for known, f in failures.items() if known is not step})
 
-    def _set_failures(self, failures: Mapping[Step, Failure]) -> None:
+    def _set_failures(self, failures: Mapping[LoopStep, StepFailure]) -> None:
         if failures != self.revisions.failures:
             self.revisions.failures = failures
             self.listeners.on_failures(failures)

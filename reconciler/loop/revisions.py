@@ -13,7 +13,7 @@ from reconciler.api.problem import Problem
 from reconciler.core.observation import RevisionState
 from reconciler.fleet.fleet import Fleet
 from reconciler.loop.desired import Desired
-from reconciler.loop.failure import Failure, Step
+from reconciler.loop.failure import LoopStep, StepFailure
 from reconciler.loop.interfaces import Following, Journal
 from reconciler.loop.journal import revision_state
 from reconciler.loop.listener import Listener
@@ -21,7 +21,7 @@ from reconciler.loop.steps import Steps
 from reconciler.loop.wake import Wake
 from reconciler.source.address import redact_url
 from reconciler.source.checkout import Checkout, OnDisk, Source
-from reconciler.source.history import Kind, Verdict
+from reconciler.source.history import RevisionVerdict, VerdictKind
 from reconciler.source.load import Loaded, Reader
 from reconciler.source.slice import foreign
 
@@ -57,7 +57,9 @@ class Revisions:
     steps: Steps
     timing: LoopTiming
     desired: Desired | None = None  # what is followed
-    failures: Mapping[Step, Failure] = field(default_factory=dict)  # those of the last attempts
+    failures: Mapping[LoopStep, StepFailure] = field(
+        default_factory=dict
+    )  # those of the last attempts
     fetching: bool = False  # in the middle of a fetch, which may take long where git is slow
     fetched_at: float | None = None  # when the source answered last, in epoch seconds
     rewritten: str = ""  # what was said of the head that is followed
@@ -106,7 +108,7 @@ class Revisions:
         self.listeners.on_followed(desired)
 
     @property
-    def verdict(self) -> Verdict | None:
+    def verdict(self) -> RevisionVerdict | None:
         """The reason that the newest revision is not followed, or not as a whole."""
         return self.journal.record.verdict
 
@@ -118,7 +120,7 @@ class Revisions:
 
     def following(self) -> Following:
         """What is followed, and why not the newest revision."""
-        failed = self.failures.get(Step.FETCH)
+        failed = self.failures.get(LoopStep.FETCH)
         return Following(
             location=self.source.location,
             ref=str(getattr(self.source, "ref", "")),
@@ -159,7 +161,7 @@ class Revisions:
         head = self.journal.accept(checkout, self.steps.gate.acceptance())
         self.rewritten = head.message if head.take else ""
         if not head.take:
-            self._hold(Kind.HELD, checkout, head.message, waits_for_a_person=True)
+            self._hold(VerdictKind.HELD, checkout, head.message, waits_for_a_person=True)
         else:
             if head.message:
                 self.listeners.on_rewritten(head.message)
@@ -171,10 +173,10 @@ class Revisions:
                 self._resume()
                 raise
             except Exception as error:
-                message = Failure.of(error).message
+                message = StepFailure.of(error).message
                 if self.verdict is None or self.verdict.message != message:
                     log.exception("revision %s cannot be examined", checkout.revision[:12])
-                self._hold(Kind.FAILED, checkout, message)
+                self._hold(VerdictKind.FAILED, checkout, message)
         self._resume()
 
     def _is_moving(self, revision: str) -> bool:
@@ -261,7 +263,7 @@ class Revisions:
         if loaded.fleet is None:
             self._refuse(checkout, loaded.problems)
         elif why := self._hold_reason(loaded):
-            self._hold(Kind.HELD, checkout, why)
+            self._hold(VerdictKind.HELD, checkout, why)
         else:
             self._turn_to(checkout, loaded, loaded.fleet)
             if loaded.errors:  # of this node's own slice: what they concern is held
@@ -271,15 +273,17 @@ class Revisions:
 
     def _refuse(self, checkout: Checkout, problems: tuple[Problem, ...]) -> None:
         lines = tuple(str(problem) for problem in problems[:_MOST_PROBLEMS])
-        self.journal.judged(Verdict(Kind.REFUSED, checkout.revision, time.time(), problems=lines))
+        self.journal.judged(
+            RevisionVerdict(VerdictKind.REFUSED, checkout.revision, time.time(), problems=lines)
+        )
         self.listeners.on_refused(checkout.revision, problems)
 
     def _hold(
-        self, kind: Kind, checkout: Checkout, why: str, *, waits_for_a_person: bool = False
+        self, kind: VerdictKind, checkout: Checkout, why: str, *, waits_for_a_person: bool = False
     ) -> None:
         self.listeners.on_held(why)
         self.journal.judged(
-            Verdict(
+            RevisionVerdict(
                 kind,
                 checkout.revision,
                 time.time(),

@@ -70,7 +70,7 @@ class SourcePlace:
         )
 
 
-class Kind(StrEnum):
+class VerdictKind(StrEnum):
     """The kinds of verdicts on a revision."""
 
     REFUSED = "refused"  # its documents have errors: it is not applied, or only in part
@@ -79,14 +79,14 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RevisionVerdict:
     """The reason that the newest revision is not applied, or not as a whole.
 
     `since` is in seconds since the epoch. `waits_for_a_person`: `fleet-agent accept` lets the
     revision in.
     """
 
-    kind: Kind
+    kind: VerdictKind
     revision: str
     since: float
     message: str = ""
@@ -107,7 +107,7 @@ class SourceRecord:
 
     applied: Applied | None = None
     others: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    verdict: Verdict | None = None
+    verdict: RevisionVerdict | None = None
     unreachable_since: float | None = None
     unreachable_why: str = ""
 
@@ -177,16 +177,16 @@ def _encode(record: SourceRecord) -> dict[str, Any]:
     knew two kinds find it."""
     plain: dict[str, Any] = _plain(record)
     verdict = plain.pop("verdict")
-    return plain | {str(kind): verdict and _of_kind(kind, verdict) for kind in Kind}
+    return plain | {str(kind): verdict and _of_kind(kind, verdict) for kind in VerdictKind}
 
 
-def _of_kind(kind: Kind, verdict: dict[str, Any]) -> dict[str, Any] | None:
+def _of_kind(kind: VerdictKind, verdict: dict[str, Any]) -> dict[str, Any] | None:
     return verdict if verdict["kind"] is kind else None
 
 
 def _plain(thing: object) -> Any:  # noqa: ANN401  # any JSON
     """A record as JSON types; `dataclasses.asdict` would copy every leaf of it."""
-    if isinstance(thing, SourceRecord | Applied | Verdict):
+    if isinstance(thing, SourceRecord | Applied | RevisionVerdict):
         return {f.name: _plain(getattr(thing, f.name)) for f in fields(thing)}
     return dict(thing) if isinstance(thing, Mapping) else thing
 
@@ -197,7 +197,9 @@ def _decode(raw: object) -> SourceRecord:
         raise ValueError("not a record of this program")
     applied, since = raw["applied"], raw["unreachable_since"]
     # Earlier versions could have both: a held head was always newer than a refused one.
-    by_kind = {kind: raw.get(kind) for kind in (Kind.FAILED, Kind.HELD, Kind.REFUSED)}
+    by_kind = {
+        kind: raw.get(kind) for kind in (VerdictKind.FAILED, VerdictKind.HELD, VerdictKind.REFUSED)
+    }
     verdicts = (_verdict(kind, known) for kind, known in by_kind.items() if known is not None)
     return SourceRecord(
         applied=None if applied is None else _applied(applied),
@@ -227,16 +229,16 @@ def _applied(raw: dict[str, Any]) -> Applied:
     )
 
 
-def _verdict(kind: Kind, raw: dict[str, Any]) -> Verdict:
+def _verdict(kind: VerdictKind, raw: dict[str, Any]) -> RevisionVerdict:
     """The first version with held heads did not note which of them wait for a person."""
-    is_refused = kind is Kind.REFUSED
-    return Verdict(
+    is_refused = kind is VerdictKind.REFUSED
+    return RevisionVerdict(
         kind=kind,
         revision=_text(raw["revision"]),
         since=float(raw["since"]),
         message="" if is_refused else _text(raw["message"]),
         problems=_texts(raw["problems"]) if is_refused else (),
-        waits_for_a_person=bool(raw.get("waits_for_a_person", kind is Kind.HELD)),
+        waits_for_a_person=bool(raw.get("waits_for_a_person", kind is VerdictKind.HELD)),
     )
 
 

@@ -32,7 +32,7 @@ from reconciler.loop.interfaces import Following
 from reconciler.page.values import Documents
 from reconciler.report.status import Status
 from reconciler.report.status_json import status_json
-from reconciler.source.history import Kind, SourceRecord, Verdict
+from reconciler.source.history import RevisionVerdict, SourceRecord, VerdictKind
 from tests.support.builders import instance, ref
 from tests.support.cluster_views import desired, fleet, nothing_to_do
 from tests.support.ports import own_port
@@ -218,15 +218,15 @@ def test_a_step_counts_as_failing_until_it_succeeds_or_is_not_to_be_made_any_mor
 @pytest.mark.parametrize(
     ("kind", "metric"),
     [
-        (Kind.REFUSED, "fleet_revision_refused"),
-        (Kind.HELD, "fleet_revision_held"),
-        (Kind.FAILED, "fleet_revision_held"),
+        (VerdictKind.REFUSED, "fleet_revision_refused"),
+        (VerdictKind.HELD, "fleet_revision_held"),
+        (VerdictKind.FAILED, "fleet_revision_held"),
     ],
 )
 def test_a_revision_that_is_not_followed_is_a_gauge_while_it_is_the_newest(
-    kind: Kind, metric: str
+    kind: VerdictKind, metric: str
 ) -> None:
-    board, record = a_board(), SourceRecord(verdict=Verdict(kind, "new", 1.0, "why"))
+    board, record = a_board(), SourceRecord(verdict=RevisionVerdict(kind, "new", 1.0, "why"))
 
     before = gauge(board, metric)
     board.on_fetched(Following("here", "main", "new", "old", record))

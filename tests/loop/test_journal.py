@@ -17,7 +17,13 @@ from reconciler.loop.desired import Desired, no_facts
 from reconciler.loop.journal import SourceJournal, applied_location, in_force
 from reconciler.runtimes import RUNTIMES
 from reconciler.source.checkout import Checkout, Historied
-from reconciler.source.history import Applied, HistoryFile, Kind, SourceRecord, Verdict
+from reconciler.source.history import (
+    Applied,
+    HistoryFile,
+    RevisionVerdict,
+    SourceRecord,
+    VerdictKind,
+)
 from reconciler.source.load import load
 from reconciler.source.verdict import Course
 from tests.support.builders import ref
@@ -122,9 +128,9 @@ def book(tmp_path: Path) -> Book:
     return Book(tmp_path)
 
 
-REFUSED = Verdict(Kind.REFUSED, C, 5.0, problems=("chat.yaml:1: no such field",))
-HELD = Verdict(Kind.HELD, C, 5.0, "it is older", waits_for_a_person=True)
-FAILED = Verdict(Kind.FAILED, C, 5.0, "InternalError: KeyError")
+REFUSED = RevisionVerdict(VerdictKind.REFUSED, C, 5.0, problems=("chat.yaml:1: no such field",))
+HELD = RevisionVerdict(VerdictKind.HELD, C, 5.0, "it is older", waits_for_a_person=True)
+FAILED = RevisionVerdict(VerdictKind.FAILED, C, 5.0, "InternalError: KeyError")
 
 
 @pytest.mark.parametrize(
@@ -186,7 +192,7 @@ def test_an_empty_note_lets_nothing_in(book: Book) -> None:
 
 @pytest.mark.parametrize("verdict", [REFUSED, HELD, FAILED], ids=lambda verdict: verdict.kind)
 def test_a_verdict_is_stored_once_with_its_first_time_until_another_revision_is_judged(
-    book: Book, verdict: Verdict
+    book: Book, verdict: RevisionVerdict
 ) -> None:
     journal = book.write(applied=applied()).open()
     journal.judged(None)

@@ -20,10 +20,10 @@ from reconciler.runtimes import RUNTIMES
 from reconciler.source.checkout import Checkout, Historied
 from reconciler.source.history import (
     HistoryFile,
-    Kind,
     NotedRevision,
+    RevisionVerdict,
     SourceRecord,
-    Verdict,
+    VerdictKind,
 )
 from reconciler.source.load import Loaded, load
 from reconciler.source.slice import slice_reader
@@ -357,14 +357,14 @@ def test_after_each_fetch_it_is_known_what_is_followed_and_why_nothing_newer(
     assert (first.location, first.ref, first.failed) == ("https://git.test/fleet", "main", "")
     assert (first.verdict, newer.verdict) == (None, None)
     assert refused.verdict is not None
-    assert (refused.verdict.kind, refused.verdict.revision) == (Kind.REFUSED, TWO)
+    assert (refused.verdict.kind, refused.verdict.revision) == (VerdictKind.REFUSED, TWO)
     assert restarted.verdict == refused.verdict
     assert held.verdict is not None
-    assert (held.verdict.kind, held.verdict.revision, held.rewritten) == (Kind.HELD, ONE, "")
+    assert (held.verdict.kind, held.verdict.revision, held.rewritten) == (VerdictKind.HELD, ONE, "")
 
 
 def test_what_is_known_of_another_revision_than_the_newest_is_not_said_of_it() -> None:
-    old = SourceRecord(verdict=Verdict(Kind.HELD, ONE, 1.0, "older"))
+    old = SourceRecord(verdict=RevisionVerdict(VerdictKind.HELD, ONE, 1.0, "older"))
 
     newest = Following("here", "main", head=ONE, followed=None, record=old)
     newer = Following("here", "main", head=TWO, followed=None, record=old)

@@ -17,10 +17,10 @@ from reconciler.source.git import GitSource
 from reconciler.source.history import (
     Applied,
     HistoryFile,
-    Kind,
     PeekedHistory,
+    RevisionVerdict,
     SourceRecord,
-    Verdict,
+    VerdictKind,
 )
 from reconciler.source.verdict import Acceptance, Course, HeadVerdict, judge
 from tests.support.repos import Repo, run_git
@@ -118,22 +118,22 @@ def test_a_record_of_an_earlier_version_is_read(tmp_path: Path) -> None:
     [
         (
             '"refused": {"revision": "r", "since": 1.0, "problems": ["p"]}, "held": null',
-            Verdict(Kind.REFUSED, "r", 1.0, problems=("p",)),
+            RevisionVerdict(VerdictKind.REFUSED, "r", 1.0, problems=("p",)),
         ),
         (
             '"refused": null, "held": {"revision": "r", "since": 1.0, "message": "m"}',
-            Verdict(Kind.HELD, "r", 1.0, "m", waits_for_a_person=True),
+            RevisionVerdict(VerdictKind.HELD, "r", 1.0, "m", waits_for_a_person=True),
         ),
         (
             '"refused": {"revision": "r", "since": 1.0, "problems": []}, "held": {"revision": "s",'
             ' "since": 2.0, "message": "m", "waits_for_a_person": false}',
-            Verdict(Kind.HELD, "s", 2.0, "m"),
+            RevisionVerdict(VerdictKind.HELD, "s", 2.0, "m"),
         ),
     ],
     ids=["refused", "held", "both"],
 )
 def test_a_verdict_of_an_earlier_version_is_read(
-    tmp_path: Path, stored: str, verdict: Verdict
+    tmp_path: Path, stored: str, verdict: RevisionVerdict
 ) -> None:
     path = tmp_path / "applied.json"
     path.write_text(f'{{"format": 1, "applied": null, "unreachable_since": null, {stored}}}')
@@ -190,15 +190,15 @@ def test_a_stale_mirror_is_held_and_a_rewritten_branch_is_followed(
         others=st.dictionaries(_TEXTS, st.lists(_TEXTS, max_size=2).map(tuple)),
         verdict=st.none()
         | st.builds(
-            Verdict,
-            st.just(Kind.REFUSED),
+            RevisionVerdict,
+            st.just(VerdictKind.REFUSED),
             revision=_TEXTS,
             since=st.floats(0, 1e10),
             problems=st.lists(_TEXTS, max_size=3).map(tuple),
         )
         | st.builds(
-            Verdict,
-            st.sampled_from([Kind.HELD, Kind.FAILED]),
+            RevisionVerdict,
+            st.sampled_from([VerdictKind.HELD, VerdictKind.FAILED]),
             revision=_TEXTS,
             since=st.floats(0, 1e10),
             message=_TEXTS,

@@ -17,7 +17,7 @@ from reconciler.core.target import Outcome, Result
 from reconciler.fleet.workload import Workload
 from reconciler.loop.desired import Desired
 from reconciler.source.checkout import Checkout
-from reconciler.source.history import NotedRevision, SourceRecord, Verdict
+from reconciler.source.history import NotedRevision, RevisionVerdict, SourceRecord
 from reconciler.source.load import Loaded
 from reconciler.source.verdict import Acceptance, Course, HeadVerdict
 
@@ -31,7 +31,7 @@ class NoJournal:
     def accept(self, checkout: Checkout, acceptance: Acceptance) -> HeadVerdict:
         return HeadVerdict(Course.FIRST, take=True)
 
-    def judged(self, verdict: Verdict | None) -> None:
+    def judged(self, verdict: RevisionVerdict | None) -> None:
         self.record = replace(self.record, verdict=verdict)
 
     def lost(self, why: str) -> float:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from reconciler.core.observation import Observation
     from reconciler.core.plan import Change, Plan
     from reconciler.loop import Following, Pass
-    from reconciler.loop.failure import Failure, Step
+    from reconciler.loop.failure import LoopStep, StepFailure
 
 _SLOWEST_PASS_S = 900.0  # 4,000 objects take 18 s at first; a throttled server many times that
 _SLOWEST_FIRST_S = 3600.0  # git may wait half an hour for its lock, and half an hour for a clone
@@ -62,7 +62,7 @@ class Board(Listener):
         self.declared: frozenset[Served] = frozenset()
         self.refusals = 0
         self.held_why = ""
-        self.failures: Mapping[Step, Failure] = {}
+        self.failures: Mapping[LoopStep, StepFailure] = {}
         self.lost_since: float | None = None  # epoch seconds; None: the source answers
         self.outcomes: Counter[tuple[str, str]] = Counter()  # (action, result) -> how often
         self.status_writes = 0
@@ -94,7 +94,7 @@ class Board(Listener):
     def on_held(self, why: str) -> None:
         self.held_why = why
 
-    def on_failures(self, failures: Mapping[Step, Failure]) -> None:
+    def on_failures(self, failures: Mapping[LoopStep, StepFailure]) -> None:
         self.failures = failures
 
     @property

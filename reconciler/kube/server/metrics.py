@@ -15,7 +15,7 @@ from prometheus_client.core import Metric
 from reconciler import __version__
 from reconciler.metrics.exposition import family, info
 from reconciler.metrics.table import RECONCILER
-from reconciler.source.history import Kind
+from reconciler.source.history import VerdictKind
 
 if TYPE_CHECKING:
     from reconciler.core.observation import Observation
@@ -70,7 +70,7 @@ def _of_loop(board: Board) -> Iterator[Metric]:
     yield _one("fleet_last_pass_timestamp_seconds", board.passed_at)
     yield _one("fleet_source_lost_seconds", lost_s or 0.0)
     verdict = board.following.verdict if board.following else None
-    is_refused = verdict is not None and verdict.kind is Kind.REFUSED
+    is_refused = verdict is not None and verdict.kind is VerdictKind.REFUSED
     yield _one("fleet_revision_refused", float(is_refused))
     is_held = (verdict is not None and not is_refused) or bool(board.defect)
     yield _one("fleet_revision_held", float(is_held))

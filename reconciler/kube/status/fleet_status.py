@@ -29,7 +29,7 @@ from reconciler.kube.status.conditions import (
 )
 from reconciler.kube.status.view import ClusterView
 from reconciler.loop.interfaces import Following
-from reconciler.source.history import Kind
+from reconciler.source.history import VerdictKind
 from reconciler.timestamps import timestamp
 
 FLEET_FIELDS = (
@@ -128,9 +128,9 @@ NOTHING_FOLLOWED = Condition(
 
 
 _REASONS = {
-    Kind.REFUSED: "RevisionRefused",
-    Kind.HELD: "RevisionHeld",
-    Kind.FAILED: "InternalError",
+    VerdictKind.REFUSED: "RevisionRefused",
+    VerdictKind.HELD: "RevisionHeld",
+    VerdictKind.FAILED: "InternalError",
 }
 _TOLD = (SOURCE_READY, CURRENT, APPLIED)
 _MOVES = frozenset({"ApplyFailed", "Progressing", "NothingFollowed"})  # the rest waits for a person
@@ -182,7 +182,7 @@ def _current(following: Following) -> Condition:
     goes_on = _goes_on(following)
     if (verdict := following.verdict) is not None:
         why = verdict.reason
-        if verdict.kind is Kind.REFUSED:
+        if verdict.kind is VerdictKind.REFUSED:
             more = f" (and {len(verdict.problems) - 1} more)" if len(verdict.problems) > 1 else ""
             part = " in part" if verdict.revision == following.followed else ""
             why = f"{verdict.revision[:12]} is refused{part}: {why}{more}"
@@ -229,7 +229,7 @@ def _verdict(following: Following) -> Mapping[str, Any]:
     if (verdict := following.verdict) is None:
         return {}
     since = {"revision": verdict.revision, "since": timestamp(verdict.since)}
-    if verdict.kind is not Kind.REFUSED:
+    if verdict.kind is not VerdictKind.REFUSED:
         return {"held": since | {"message": cut(verdict.message)}}
     number = len(verdict.problems)
     return {"refused": since | {"problem": cut(verdict.reason), "problems": number}}

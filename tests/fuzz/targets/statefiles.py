@@ -38,7 +38,7 @@ from reconciler.core.observation import Drift, DriftKind
 from reconciler.kube.objects import id_of
 from reconciler.models.header_cache import HeaderCache, KnownHeader, RemoteHeader
 from reconciler.models.partial import Partial
-from reconciler.source.history import Applied, HistoryFile, Kind, Verdict
+from reconciler.source.history import Applied, HistoryFile, RevisionVerdict, VerdictKind
 from reconciler.source.history import SourceRecord as Past
 from tests.fuzz.target import JSON_PIECES, Target
 from tests.gguf.test_header import SEEDS, read_facts
@@ -159,7 +159,7 @@ def _write_all(state: StateDir) -> None:
         Past(
             applied,
             {"x": ("y",)},
-            Verdict(Kind.REFUSED, "def", 1.5, problems=("no",)),
+            RevisionVerdict(VerdictKind.REFUSED, "def", 1.5, problems=("no",)),
             2.5,
         )
     )
