@@ -224,8 +224,9 @@ def test_a_plan_beside_an_agent_is_of_the_revision_that_the_agent_has_applied(
     assert f"on {in_part[:7]}, refuses parts of it" in status.out
 
 
-def test_an_agent_starts_its_services_after_a_reboot_under_a_revision_that_ends_in_a_defect(
-    machine: Machine, fleet: Fleet, tmp_path: Path
+@pytest.mark.parametrize("of", ["the newest revision", "every revision"])
+def test_an_agent_starts_its_services_after_a_reboot_under_a_defect(
+    machine: Machine, fleet: Fleet, tmp_path: Path, of: str
 ) -> None:
     machine.expects_bugs = True
     (tmp_path / "sitecustomize.py").write_text(PLANTED)
@@ -242,7 +243,9 @@ def test_an_agent_starts_its_services_after_a_reboot_under_a_revision_that_ends_
     for process in machine.processes():
         process.kill()
     wait_for(lambda: not alive(before.pid or 0))
-    agent = machine.daemon(*words, env=env)
+    if of == "every revision":
+        (tmp_path / "sitecustomize.py").write_text(PLANTED.replace(FAULT, "apiVersion"))
+    machine.daemon(*words, env=env)
 
     machine.wait_ready("chat", not_pid=before.pid)
     wait_for(lambda: "InternalError" in machine.node_state()["revision"].get("held", ""))
@@ -253,6 +256,8 @@ def test_an_agent_starts_its_services_after_a_reboot_under_a_revision_that_ends_
     assert (readiness.status, "InternalError" in readiness.text) == (503, True)
     assert 'fleet_revision_held{node="here"} 1.0' in metrics
     assert "InternalError: a bug in this program: KeyError" in status.out
+    if of == "every revision":
+        return
 
     fleet.push_service("chat", contextSize=1024)
     wait_for(lambda: request(url, "GET", "/readyz").status == 200)
