@@ -113,6 +113,23 @@ def test_a_service_that_is_held_keeps_all_its_objects() -> None:
     assert (plan.changes, plan.blocked) == ((), ())
 
 
+def test_a_service_that_cannot_be_rendered_keeps_all_its_objects() -> None:
+    document = {
+        "apiVersion": "inference.llmkube.dev/v1alpha1",
+        "kind": "InferenceService",
+        "metadata": {"name": "chat", "namespace": "default"},
+        "spec": {"modelRef": "m"},
+    }
+    live = [as_applied(m) for m in ours(document, deployment("default"), config_map("default"))]
+    scope = Scope(TARGET, "home", unrendered={ref("chat"): "a bug in this program"})
+
+    for blocked in ((), (Blocked(ref("chat"), "MemoryFits", "", None, None, (ref("chat"),)),)):
+        plan = planned([], live, scope=scope, blocked=blocked)
+
+        assert plan.changes == ()
+        assert [(b.ref, b.reason) for b in plan.blocked] == [(ref("chat"), "InternalError")]
+
+
 def test_a_service_without_room_keeps_what_runs_while_its_document_follows() -> None:
     document = {
         "apiVersion": "inference.llmkube.dev/v1alpha1",

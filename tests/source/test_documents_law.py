@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
-from reconciler.api.meta import ObjectRef
+from reconciler.api.meta import API_VERSION, ObjectRef
 from reconciler.api.problem import Problem, Severity
 from reconciler.cli import main
 from reconciler.core.observation import Observation, TargetState
@@ -27,13 +28,22 @@ from reconciler.source.places import field_path, is_within
 from reconciler.source.slice import each_alone, own_slice
 from tests.support.fleets import MemoryCheckout, write_fleet
 from tests.support.slices import applied
-from tests.support.wrong_documents import CLUSTER, MAC, MEMBERS, VALID, Planted, planted
+from tests.support.wrong_documents import (
+    CLUSTER,
+    MAC,
+    MEMBERS,
+    POOL,
+    VALID,
+    Planted,
+    planted,
+)
 
 _DOCUMENTS = int(os.environ.get("WRONG_DOCUMENTS", "2000"))
 _BATCH = 50  # documents in one fleet, for commands that refuse all of it
 _FORMATS = ("text", "json", "sarif", "github", "markdown")
 _BUG = "a bug in this program"
 PLANTED = "planted.yaml"
+Place = tuple[str | int, ...]
 
 
 @dataclass
@@ -168,13 +178,70 @@ def _batches(documents: Sequence[Planted]) -> Iterator[list[Planted]]:
         yield batch
 
 
-def test_no_document_ends_a_program_or_changes_another_service(
-    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Judge:
     for name in ("HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME", "FLEET_STATE_DIR"):
         monkeypatch.setenv(name, str(tmp_path / "home"))
+    return Judge(tmp_path / "fleet")
+
+
+# (spec of a service, metadata beside its name) -> the place of the mistake in it
+_ENDED_A_PROGRAM: tuple[tuple[dict[str, Any], dict[str, Any], Place], ...] = (
+    ({"nosuch": 1}, {}, ("spec", "nosuch")),
+    ({"foo": 1}, {}, ("spec", "foo")),
+    ({"apiKey": "x"}, {}, ("spec", "apiKey")),
+    ({"serviceAccountName": "x"}, {}, ("spec", "serviceAccountName")),
+    ({"hardware": {"gpu": 1}}, {}, ("spec", "hardware")),
+    ({"endpoint": {"nosuch": 1}}, {}, ("spec", "endpoint", "nosuch")),
+    ({"resourceClaims": [{}]}, {}, ("spec", "resourceClaims", 0)),
+    ({}, {"owner": "me"}, ("metadata", "owner")),
+    ({"modelRef": None}, {}, ("spec", "modelRef")),
+    ({"modelRef": None, "image": "x", "runtimeOptions": {"memory": "1Gi"}}, {}, ("spec",)),
+    ({"extraVolumeMounts": [{"name": "v"}]}, {}, ("spec", "extraVolumeMounts", 0)),
+    ({"extraVolumeMounts": [{"mountPath": "/x"}]}, {}, ("spec", "extraVolumeMounts", 0)),
+    (
+        {"extraVolumeMounts": [{"name": "v", "mountPath": ["x"]}]},
+        {},
+        ("spec", "extraVolumeMounts", 0, "mountPath"),
+    ),
+    ({"extraVolumes": [{"emptyDir": {}}]}, {}, ("spec", "extraVolumes", 0)),
+    (
+        {"extraVolumes": [{"name": ["x"], "emptyDir": {}}]},
+        {},
+        ("spec", "extraVolumes", 0, "name"),
+    ),
+    ({"securityContext": {"seccompProfile": {}}}, {}, ("spec", "securityContext")),
+    ({"podSecurityContext": {"seccompProfile": {}}}, {}, ("spec", "podSecurityContext")),
+)
+
+
+@pytest.mark.parametrize("node", [MAC, POOL, None])
+@pytest.mark.parametrize(("spec", "metadata", "place"), _ENDED_A_PROGRAM)
+def test_a_document_that_ended_a_program_once_has_a_problem_with_its_line(
+    judge: Judge, spec: dict[str, Any], metadata: dict[str, Any], place: Place, node: str | None
+) -> None:
+    placement = {"placement": {"nodes": [node]}} if node else {}
+    content = {
+        "apiVersion": API_VERSION,
+        "kind": "InferenceService",
+        "metadata": {"name": "planted", "namespace": "team-b", **metadata},
+        "spec": {"modelRef": "gemma", **placement, **spec},
+    }
+    document = Planted("InferenceService", content, (place,), "as it was", of_schema=True)
+
+    judge.judge(document)
+    judge.validate(document, "github")
+    judge.run_commands([document])
+    loaded = examine(MemoryCheckout({**VALID, PLANTED: document.text}), RUNTIMES)
+    on_mac = own_slice(loaded, MAC, judge.before)
+    worst = {p.severity for p in on_mac.problems if p.path == PLANTED}
+    assert (worst == {Severity.WARNING}) is (node == POOL)
+
+
+def test_no_document_ends_a_program_or_changes_another_service(
+    judge: Judge, request: pytest.FixtureRequest
+) -> None:
     seed = int(request.config.getoption("randomly_seed", 1) or 1)
-    judge = Judge(tmp_path / "fleet")
     valid: list[Planted] = []
     wrong: list[Planted] = []
     for number, document in enumerate(planted(Random(seed), _DOCUMENTS)):

@@ -4,8 +4,8 @@ document, and of no other."""
 from __future__ import annotations
 
 import functools
-import importlib
 import json
+import pkgutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from reconciler.core.observation import Observation, TargetState
 from reconciler.fleet.fleet import Fleet
 from reconciler.fleet.workload import Workload
 from reconciler.kube.render.placed import PlacedService
+from reconciler.kube.render.rendering import ObjectRenderer
 from reconciler.loop.desired import Desired, no_facts
 from reconciler.runtimes import RUNTIMES
 from reconciler.source.declared import DeclaredObjects
@@ -52,7 +53,8 @@ STEPS = {
 def _plant(monkeypatch: pytest.MonkeyPatch, place: str, *, always: bool = False) -> None:
     """Have a function raise an exception where it is about the service that is cursed."""
     module, _, name = place.rpartition(".")
-    work: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    holder: Any = pkgutil.resolve_name(module)
+    work: Callable[..., Any] = getattr(holder, name)
 
     @functools.wraps(work)
     def faulty(*args: Any, **kwargs: Any) -> Any:
@@ -60,7 +62,7 @@ def _plant(monkeypatch: pytest.MonkeyPatch, place: str, *, always: bool = False)
             raise ZeroDivisionError("planted")
         return work(*args, **kwargs)
 
-    monkeypatch.setattr(importlib.import_module(module), name, faulty)
+    monkeypatch.setattr(holder, name, faulty)
 
 
 def _is_about(value: object) -> bool:
@@ -155,6 +157,39 @@ def test_render_names_the_service_with_which_it_fails(
 
     assert f"{CURSED}:2:1: a bug in this program" in capsys.readouterr().err
     assert (into / CLUSTER / "default/bare.yaml").read_text() == stood
+
+
+def test_a_service_that_a_cluster_s_objects_cannot_be_made_of_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    checkout = MemoryCheckout(_files(POOL))
+    loaded = examine(checkout, RUNTIMES)
+    assert loaded.fleet is not None
+    desired = Desired.of(checkout, loaded, loaded.fleet, no_facts)
+    _plant(monkeypatch, "reconciler.kube.render.rendering.render")
+
+    wanted = ObjectRenderer(CLUSTER).wanted(desired)
+
+    assert [ref.name for ref in wanted.unrendered] == ["cursed"]
+    assert {placed.workload.ref.name for placed in wanted.placed} == {"bare", "web"}
+    assert not [oid for oid in wanted.services if oid.name == "cursed"]
+
+
+def test_an_agent_leaves_a_service_that_it_cannot_render_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / "home"))
+    _plant(monkeypatch, "agent.engines.render.CommandRenderer.render")
+    root = write_fleet(tmp_path / "fleet", _files(MAC))
+    state = ("--state-dir", str(tmp_path / "state"))
+
+    code = main(["plan", "-C", str(root), f"--local={MAC}", *state, "--offline", "-o", "json"])
+
+    plan = json.loads(capsys.readouterr().out)
+    blocked = {item["ref"]["name"]: item["reason"] for item in plan["blocked"]}
+    assert (code, blocked["cursed"]) == (3, "InternalError")
+    assert "InternalError" not in {why for name, why in blocked.items() if name != "cursed"}
 
 
 def test_an_exception_about_no_document_refuses_the_revision(
