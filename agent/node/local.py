@@ -17,7 +17,7 @@ from agent.models.store import ModelStore
 from agent.node.admission import NodeAdmission
 from agent.node.disk import DeclaredModels, ModelsDisk
 from agent.node.drift import DriftWatch
-from agent.node.handover import Handover
+from agent.node.handover import Handover, moves_file
 from agent.node.recorded import kept_file, renderer_of
 from agent.node.settings import Settings
 from agent.node.target import ProcessTarget
@@ -88,7 +88,7 @@ class LocalAgent:
             changed,
             again_s=settings.intervals.drift_s,
         )
-        self.handover = Handover(self.state.desired / "moves.json", settings.peers, changed=changed)
+        self.handover = Handover(moves_file(self.state), settings.peers, changed=changed)
         kept = read_noted(self.state, f"node/{node}") * keeps_expected
         expected_file = ExpectedFile(self.state, kept)
         self.waiting = WaitingServices(node, renderer.store, time.time, expected_file, headers)

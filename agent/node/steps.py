@@ -69,6 +69,7 @@ def recorded_steps(
 
     def follow(desired: Desired) -> None:
         node.disk.follow(_keeps(desired))
+        node.handover.follow(desired.fleet)
         if stated := _stated(desired, name):
             node.memory.follow(stated)
 

@@ -27,6 +27,7 @@ from agent.process.owner import Processes
 from agent.state.undone import Undone, with_undone
 from reconciler.api.errors import ApplyError
 from reconciler.api.meta import ObjectRef
+from reconciler.core.moves import moving, place
 from reconciler.core.observation import Location, Observation
 from reconciler.core.plan import Action, Change, Restart
 from reconciler.core.target import Outcome, Result
@@ -97,9 +98,10 @@ class ProcessTarget:
             if not i.stopping and concerns(i.ref, self._namespace)
         }
         state = replace(
-            state, leaving={i.ref: ending(i) for i in processes if i.stopping and i.pid}
+            state,
+            leaving=leaving_of(processes),
+            successors=self._handover.successors(moving(state.target, live.values(), workloads)),
         )
-        self._handover.stays({w.ref for w in workloads if w.node == self._node}, live)
         for ref in self._waiting.compare(workloads, live):
             live[ref] = replace(live[ref], gone=True, reason="ModelGone", message=_BACK)
         meant = still_meant(self._waiting.instances(), workloads, self._node)
@@ -119,12 +121,11 @@ class ProcessTarget:
                 return self._run(change)
             case Action.UPDATE:
                 return self._update(change)
-            case Action.MOVE if change.reason != "MovedAtOnce" and (
-                why := self._handover.holds(change)
-            ):
-                return Outcome(change, Result.SKIPPED, why)
+            case Action.MOVE if change.awaits:
+                home = place(change.home or "")
+                message = f"stays until it is ready on {home}: {change.awaits}"
+                return Outcome(change, Result.SKIPPED, message)
             case Action.DELETE | Action.STOP | Action.MOVE:
-                self._handover.over(change.ref)
                 self._waiting.forget(change.ref)
                 self._processes.stop(change.ref)
                 return Outcome(change, Result.APPLIED, "stopping")
@@ -205,10 +206,11 @@ class ProcessTarget:
         return Outcome(change, Result.APPLIED, "noted, without a restart")
 
 
-def ending(state: ProcessSnapshot) -> str:
-    """What is to be said of a process that is not wanted any more."""
-    waits = f", {state.message}" if state.message else ""
-    return f"still ending: pid {state.pid}{waits}"
+def leaving_of(processes: Iterable[ProcessSnapshot]) -> dict[ObjectRef, str]:
+    """Return the services that are not to run here any more and whose process lives, in words."""
+    ending = [state for state in processes if state.stopping and state.pid]
+    waits = {state.ref: f", {state.message}" if state.message else "" for state in ending}
+    return {state.ref: f"still ending: pid {state.pid}{waits[state.ref]}" for state in ending}
 
 
 def _launch(workload: Workload, rendered: Rendered, cause: Location | None) -> Launch:

@@ -14,6 +14,7 @@ from agent.engines.render import CommandRenderer
 from agent.machine.memory import MachineMemory
 from agent.models.expected import beside_owned, read_noted, still_meant
 from agent.node.disk import ModelsDisk
+from agent.node.handover import Handover, moves_file
 from agent.node.offer import target_state, wanted_models
 from agent.process import health, logs
 from agent.process.drain_text import describe_wait
@@ -27,6 +28,7 @@ from agent.state.undone import read_undone, with_undone
 from reconciler.api.errors import ReconcilerError
 from reconciler.api.meta import ObjectRef
 from reconciler.api.model import Model
+from reconciler.core.moves import moving
 from reconciler.core.observation import Instance, Observation
 from reconciler.core.plan import Change
 from reconciler.core.target import Outcome
@@ -51,10 +53,11 @@ class RecordedNode:
         memory: MachineMemory,
         disk: ModelsDisk,
     ) -> None:
-        """`memory` and `disk` follow what their caller knows that the fleet states."""
+        """`memory`, `disk` and `handover` follow what their caller knows that the fleet states."""
         self._node = node
         self.memory = memory
         self.disk = disk
+        self.handover = Handover(moves_file(state))
         self._state = state
         self._renderer = renderer
 
@@ -82,6 +85,7 @@ class RecordedNode:
             stopped=read_stopped(self._state),
             stopped_since=read_stopped_since(self._state),
             leaving=leaving,
+            successors=self.handover.noted(moving(state.target, started, workloads)),
             state_option=self._state.option,
         )
         started = tuple(replace(i, measured=seen.measured_of(i.pid)) for i in started)

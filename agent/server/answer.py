@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from agent.node.target import leaving_of
 from reconciler import __version__
 from reconciler.api import nodestate as wire
 from reconciler.core.observation import Observation, TargetState
@@ -146,8 +147,9 @@ class Answers:
         state = observed.targets[self.target]
         plan, shown = self._board.plan, self._sampler.shown
         revision = self._node.loop.revisions.state()
+        now = replace(state, leaving=leaving_of(seen))  # a stop may have begun after the last pass
         answer = node_state(
-            replace(state, seen_at=state.seen_at or 0.0, revision=revision),
+            replace(now, seen_at=state.seen_at or 0.0, revision=revision),
             live(observed, seen, self.target),
             agent_version=__version__,
             fleet=redact_url(self._node.loop.revisions.source.location),

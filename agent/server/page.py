@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from reconciler.agents.verdicts import verdicts_of
 from reconciler.api.meta import service_ref
 from reconciler.loop.declared_services import declared_services
 from reconciler.loop.explained import explained
 from reconciler.page.values import AskBox, Documents
+from reconciler.report.nodestate import verdicts_of
 from reconciler.report.plan_json import plan_json
 from reconciler.report.status import Status
 from reconciler.report.status_json import status_json

@@ -23,7 +23,8 @@ NOT_APPLIED = "NotApplied"  # the attempt failed; the next pass tries again
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """Why a service is not as it is declared. `is_blocked`: no pass would try."""
+    """Why a service is not as it is declared. `is_blocked`: it is blocked on the node where it is
+    declared. A copy that waits for its successor elsewhere is shown with what it waits for."""
 
     ref: ObjectRef
     reason: str
@@ -34,7 +35,7 @@ class Undone:
 def undone_of(blocked: Iterable[Blocked], outcomes: Iterable[Outcome]) -> tuple[Undone, ...]:
     """What one pass left undone."""
     blocked_services = (
-        Undone(ref, item.reason, item.message, is_blocked=True)
+        Undone(ref, item.reason, item.message, is_blocked=item.home is None)
         for item in blocked
         for ref in (item.ref, *item.holds)
         if ref.kind == "InferenceService"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from reconciler.api.meta import ObjectRef
+from reconciler.core.moves import MAY_END
 from reconciler.core.observation import Instance, Observation, RevisionState, TargetState
 from reconciler.core.plan import Blocked, Change
 from reconciler.core.target import REMOVALS
@@ -54,7 +55,7 @@ def arrivals(
 ) -> tuple[Arrival, ...]:
     """One a target. `verdicts` are by target; `lasting` are reasons that waiting does not end;
     `changes` and `blocked` are those of the plan for what was observed: what is to go must be gone,
-    and does not go while a person keeps its successor stopped."""
+    and a service that is blocked as a whole, or where it is to leave, keeps its target waiting."""
     wanted: dict[str, list[Workload]] = {target: [] for target in observed.targets}
     for workload in workloads:
         wanted.get(workload.target, []).append(workload)
@@ -62,11 +63,17 @@ def arrivals(
     for instance in observed.instances:
         running[instance.target][instance.ref] = instance
     going, blocked = _going(changes), tuple(blocked)
-    kept = {(item.target, item.ref) for item in blocked if item.reason == "StoppedByHand"}
     reported = []
     for target, state in sorted(observed.targets.items()):
-        leaving = {**going.get(target, {}), **state.leaving}
-        staying = frozenset(ref for of, ref in kept if of == target)
+        stuck = {
+            ref: item
+            for item in blocked
+            if item.target is None or (item.target == target and item.home is not None)
+            for ref in {item.ref, *item.holds} & running[target].keys()
+        }
+        held = {ref: f"kept as it is: {item.reason}: {item.message}" for ref, item in stuck.items()}
+        leaving = {**going.get(target, {}), **held, **state.leaving}
+        staying = frozenset(ref for ref, item in stuck.items() if item.reason not in MAY_END)
         verdict = {**_in_cluster(target, blocked), **verdicts.get(target, {})}
         seen = _NodeSeen(state, running[target], verdict, lasting, leaving, staying)
         reported.append(replace(_arrival(revision, wanted[target], seen), target=target))
@@ -82,7 +89,7 @@ class _NodeSeen:
     verdicts: Verdicts
     lasting: Collection[str]
     leaving: Mapping[ObjectRef, str]
-    staying: frozenset[ObjectRef]  # of those, who go only when a person says so
+    staying: frozenset[ObjectRef]  # of those, which waiting longer does not end
 
 
 def _in_cluster(target: str, blocked: Iterable[Blocked]) -> Verdicts:

@@ -224,8 +224,8 @@ class Rollout(Spec):
         Duration,
         Purpose(LIFECYCLE),
         Field(
-            description="A duration such as 30m: how long a service that moves stays on its old"
-            " node at most, while the new one is not ready."
+            description="A duration such as 30m, after which a move is reported as MoveStuck"
+            " while the service is not ready at its new home. The old copy stays."
         ),
     ] = 1800.0
     on_upgrade: Annotated[

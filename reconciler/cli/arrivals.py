@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from reconciler.agents.arrival import Arrival, Stage, arrivals
 from reconciler.agents.nodes import AgentNodes
-from reconciler.agents.verdicts import verdicts_of, with_verdicts
 from reconciler.api.meta import ObjectRef
 from reconciler.api.problem import Problem
 from reconciler.cli.console import Console, Screen
@@ -20,6 +19,7 @@ from reconciler.core.plan import Change, ObjectName, Plan
 from reconciler.core.target import Outcome, Result
 from reconciler.loop import Pass, Wake
 from reconciler.loop.desired import Desired
+from reconciler.report.nodestate import verdicts_of
 from reconciler.report.plan_json import change_json, plan_json
 from reconciler.report.terminal import Tone, printable, short_revision
 
@@ -103,7 +103,7 @@ class ArrivalConsole(Console):
         if not self._leads():
             return
         self._desired = planned.desired
-        self.last = with_verdicts(planned.plan, self.agents.states)
+        self.last = planned.plan
         self.unmade = self.made = False
         if self._hold_json:
             self.first = self.first or self.last

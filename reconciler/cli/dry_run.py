@@ -12,7 +12,6 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from reconciler.agents.verdicts import with_verdicts
 from reconciler.api.errors import InvalidFleet, NoSuchFolder, SourceError
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.problem import DECIDING
@@ -102,7 +101,6 @@ def _compared(args: argparse.Namespace, source: Source, planned: Inspection) -> 
         tell(files)
     if planned.together:
         plan = _as_judged(planned.together, plan)
-    plan = with_verdicts(plan, planned.states)
     failure, held = planned.findings.failure, exit_of(planned.loop.verdict)
     if failure is not None or held is not None:
         _say_last_good(failure, desired, observed)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from reconciler.agents.verdicts import with_verdicts
 from reconciler.api.fleet import FleetPolicy
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.meta import ObjectRef, service_ref
@@ -72,7 +71,7 @@ class FleetDocuments(Listener):
         return Documents(
             names[0] if names else "fleet",
             self._statuses.of(status),
-            plan_json(with_verdicts(seen.planned.plan, seen.states)),
+            plan_json(seen.planned.plan),
             self._explained,
             page_of=lambda target: page_of(fleet, target),
         )

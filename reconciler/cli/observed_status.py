@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from reconciler.agents.arrival import Verdicts
 from reconciler.agents.left import LeftNode, beside
-from reconciler.agents.verdicts import verdicts_of
 from reconciler.api.meta import ObjectRef
 from reconciler.api.nodestate import NodeState
 from reconciler.cli.clusters import planned_clusters
@@ -18,6 +17,7 @@ from reconciler.core.observation import Observation
 from reconciler.core.plan import Plan
 from reconciler.loop import Pass
 from reconciler.loop.declared_services import declared_services
+from reconciler.report.nodestate import verdicts_of
 from reconciler.report.status import Status
 
 

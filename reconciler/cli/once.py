@@ -13,6 +13,7 @@ from reconciler.api.quantity import format_duration
 from reconciler.cli.console import Console, Screen
 from reconciler.cli.fleet import exit_of
 from reconciler.console.edge import Exit
+from reconciler.core.moves import MAY_END
 from reconciler.core.observation import Instance, Observation
 from reconciler.core.plan import Plan
 from reconciler.core.target import Outcome
@@ -143,7 +144,30 @@ def _waiting(desired: Desired, plan: Plan, observed: Observation) -> _Waiting:
     late = {ref: there.get(ref) for ref in wanted}
     waiting = {ref: i for ref, i in late.items() if i is None or not i.ready}
     pending = {c.ref: there.get(c.ref) for c in plan.changes if not c.is_shown_only}
-    return waiting or {ref: i and _as_it_comes(i) for ref, i in pending.items()}
+    return (
+        waiting
+        or {ref: i and _as_it_comes(i) for ref, i in pending.items()}
+        or _staying(plan, there)
+        or _ending(observed)
+    )
+
+
+def _staying(plan: Plan, there: Mapping[ObjectRef, Instance]) -> _Waiting:
+    """Copies that stay for a reason that may end by itself."""
+    return {
+        item.ref: replace(there[item.ref], ready=False, reason=item.reason, message=item.message)
+        for item in plan.blocked
+        if item.home is not None and item.reason in MAY_END and item.ref in there
+    }
+
+
+def _ending(observed: Observation) -> _Waiting:
+    """Services that were taken away, while their process lives."""
+    return {
+        ref: Instance(ref, target, "", {}, "", None, None, False, "Stopping", message)
+        for target, state in observed.targets.items()
+        for ref, message in state.leaving.items()
+    }
 
 
 def _as_it_comes(instance: Instance) -> Instance | None:

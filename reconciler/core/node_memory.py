@@ -2,8 +2,7 @@
 
 What others use of it is counted in: services that run keep their memory. What makes room may always
 happen, on a node that holds too much already as well. A service that moves away keeps its memory
-until its successor answers, unless another needs it here; one whose new need is not known keeps
-what it has.
+until its successor is ready; one whose new need is not known keeps what it has.
 """
 
 from __future__ import annotations
@@ -16,8 +15,9 @@ from reconciler.api.meta import ObjectRef
 from reconciler.capacity.admission import MAX_REMEDIES, let_through, why_not
 from reconciler.capacity.ledger import Ledger, MemoryImpact
 from reconciler.capacity.remedies import Occupancy, freed_by_others
+from reconciler.core.moves import place
 from reconciler.core.observation import Instance, TargetState
-from reconciler.core.plan import Action, Blocked, Change
+from reconciler.core.plan import Blocked, Change
 from reconciler.core.resource import After, FindSized, Situation, ToCome, is_node, nothing_sized
 from reconciler.core.target import REMOVALS
 from reconciler.fleet.workload import PoolNeed
@@ -55,13 +55,11 @@ class PlannedMemory:
         memory = ledger.replace(change.ref, needs)
         grows = any((m.after_bytes or 0) > (m.before_bytes or 0) for m in memory)
         if grows and (over := ledger.over_budget(change.ref)):
-            moves = [m for m in self._leaving[change.target] if (m.target, m.ref) in to_come]
             allowed = let_through(change.desired)
-            if first := _makes_room(change, needs, ledger, moves):
-                return After(first)
             if not allowed:
                 find = self._sized if self._refused < MAX_REMEDIES else nothing_sized
-                refused = _refusal(change, over, ledger, self._targets, find)
+                moves = self._leaving[change.target] if is_node(change.target) else ()
+                refused = _refusal(change, over, ledger, self._targets, find, moves)
                 ledger.undo()
                 self._refused += 1
                 return refused
@@ -74,33 +72,6 @@ class PlannedMemory:
     def undo(self) -> None:
         ledger, ref, needs = self._taken.pop()
         ledger.replace(ref, needs)
-
-
-def _makes_room(
-    change: Change, needs: _Needs, ledger: Ledger, moves: Iterable[Change]
-) -> tuple[ObjectRef, ...]:
-    """The services that move away, as few as will do, that would have to go at once for this one
-    to fit; the ledger, which holds this one, is as before it then. Nobody, and nothing changed,
-    where that is not enough."""
-    # In a cluster no pod makes room. Without its model the room would lie idle meanwhile.
-    if not is_node(change.target) or change.impact.download_bytes != 0:
-        return ()
-    ledger.undo()
-    gone: list[tuple[ObjectRef, _Needs]] = []
-    fits = False
-    for move in moves:
-        gone.append((move.ref, ledger.needs_of(move.ref)))
-        ledger.replace(move.ref, ())
-        ledger.replace(change.ref, needs)
-        fits = ledger.over_budget(change.ref) is None
-        ledger.undo()
-        if fits:
-            break
-    for ref, has in gone:
-        ledger.replace(ref, has)
-    if not fits:
-        ledger.replace(change.ref, needs)
-    return tuple(ref for ref, _ in gone) if fits else ()
 
 
 def _room(thing: Change | Instance) -> _Room:
@@ -121,10 +92,10 @@ def _ledgers(situation: Situation) -> dict[_Room, Ledger]:
 
 
 def _leaving(changes: Iterable[Change]) -> defaultdict[str, list[Change]]:
-    """The moves away from each target, in order."""
+    """The moves away from each target that await their successor, in order."""
     leaving: defaultdict[str, list[Change]] = defaultdict(list)
     for change in sorted(changes, key=lambda change: (change.target, change.ref)):
-        if change.action is Action.MOVE:
+        if change.awaits:
             leaving[change.target].append(change)
     return leaving
 
@@ -168,6 +139,7 @@ def _refusal(
     ledger: Ledger,
     targets: Mapping[str, TargetState],
     sized: FindSized,
+    moves: Iterable[Change],
 ) -> Blocked:
     """Why a change that the ledger holds for now is `over` budget, and the smallest ways out."""
     assert change.desired is not None
@@ -186,5 +158,6 @@ def _refusal(
     state = targets.get(change.target)
     largest = {pool.name: pool.largest_other for pool in state.pools} if state else {}
     ways += ["or " + way for way in freed_by_others(ref, ledger, largest)]
+    ways += [f"{m.ref.label} leaves once it is ready on {place(m.home or '')}" for m in moves]
     message = "; ".join((text, *ways))
     return Blocked(ref, "MemoryFits", message, change.source, change.target, (ref,))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from reconciler.api.meta import ObjectRef
+from reconciler.core.moves import place
 from reconciler.core.observation import Instance
 from reconciler.core.plan import Blocked, Change, Restart
 from reconciler.core.resource import After, Key, Situation, ToCome, is_node
@@ -59,9 +60,14 @@ class PlannedPorts:
             owner = self._owner.get((change.target, port))
             if owner is not None and owner != change.ref:
                 leaves = to_come.get((change.target, owner))
-                if leaves is not None and self._port(leaves) != port:
+                until = (
+                    f" until it is ready on {place(leaves.home or '')}"
+                    if leaves and leaves.awaits
+                    else ""
+                )
+                if leaves is not None and not until and self._port(leaves) != port:
                     return After((owner,))
-                stays = f"port {port} is {owner.label}'s, which stays there"
+                stays = f"port {port} is {owner.label}'s, which stays there{until}"
                 why = f"{stays}: state another endpoint.port for one of them"
                 return self._refused(change, port, why)
             if (holder := self._targets[change.target].ports_taken.get(port)) is not None:

@@ -195,6 +195,27 @@ class RevisionState:
 
 
 @dataclass(frozen=True, slots=True)
+class Successor:
+    """The copy of a service at its new home, as the target that it leaves knows it. `refusal` is a
+    CamelCase reason why it does not become ready, empty where none is known. `is_overdue`: the move
+    has taken longer than `rollout.handover`."""
+
+    home: str  # node/NAME or cluster/NAME
+    ready: bool = False
+    refusal: str = ""
+    message: str = "it was not asked yet"
+    is_overdue: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """The services that an agent does not bring to `revision`: reason and message of each."""
+
+    revision: str
+    refused: Mapping[ObjectRef, tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
 class TargetState:
     """What is known of a target beside its instances.
 
@@ -210,7 +231,9 @@ class TargetState:
     wanted, stated or chosen there, and `ports_taken` which of them somebody else has. `obstacles`
     are what else would keep services from being started there, beside an engine that is missing.
     `state_option`: what a person who sits at the target must add to `fleet-agent`, mostly nothing;
-    None: the target may be another machine.
+    None: the target may be another machine. `successors`: of services that move away from here,
+    as far as this target knows. `verdicts`: of the target's own agent, None where the target plans
+    for itself.
     """
 
     target: str
@@ -234,6 +257,8 @@ class TargetState:
     ports_taken: Mapping[int, PortHolder] = field(default_factory=dict)
     obstacles: Mapping[ObjectRef, Obstacle] = field(default_factory=dict)
     state_option: str | None = None
+    successors: Mapping[ObjectRef, Successor] = field(default_factory=dict)
+    verdicts: Verdicts | None = None
 
     def keeps_stopped(self, meant: Workload | Instance) -> bool:
         """Whether a person's word keeps a service from running: not after its inputs changed."""

@@ -107,6 +107,7 @@ class Change:
     impact: Impact = Impact()
     desired: Workload | None = None  # of a move: as it runs at `home`, the other target
     home: str | None = None
+    awaits: str = ""  # of a move: why its copy here stays; empty: its successor is ready
     since: float | None = None  # of a drift: when it was first seen, seconds since the epoch
     by: str = ""
     object: ObjectName | None = None
@@ -156,7 +157,8 @@ def _standing(changes: list[Change]) -> Action:
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """An object that stays as it runs now. `holds` are the services that stay with it."""
+    """An object that stays as it runs now. `holds` are the services that stay with it. `home`: of a
+    copy whose successor is not ready, the target where that is to run."""
 
     ref: ObjectRef
     reason: str
@@ -165,6 +167,7 @@ class Blocked:
     target: str | None = None
     holds: tuple[ObjectRef, ...] = ()
     token: str | None = None  # confirms a guarded removal
+    home: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,13 @@ from reconciler.core.comparison import Causes, decide, leave
 from reconciler.core.download import charged_once, download_bytes
 from reconciler.core.drain import with_drain
 from reconciler.core.kept_decisions import KeptDecisions
-from reconciler.core.observation import Instance, Observation, TargetState, starts_again
+from reconciler.core.moves import awaiting, settled
+from reconciler.core.observation import Instance, Observation, TargetState
 from reconciler.core.plan import ENDED, Action, Blocked, Change, Impact, Plan, Restart
 from reconciler.core.prune import PruneLimits, guard_removals
 from reconciler.core.resource import FindSized, nothing_sized
 from reconciler.core.transition import order_changes
+from reconciler.core.verdicts import without_refused
 from reconciler.fleet.workload import Workload
 from reconciler.memo import Same
 
@@ -45,13 +47,14 @@ def make_plan(
 ) -> Plan:
     """Pair desired with observed by (target, service) and say what to do with each pair.
 
-    Only targets in `observed` are planned. A service in a Blocked's `holds` stays as it is.
+    Only targets in `observed` are planned. A service in a Blocked's `holds` stays as it is on the
+    Blocked's target, or on all where that names none.
     `sized` finds how a service was sized, to say what would fit where it does not. `kept`: what
     earlier plans found.
     """
     kept = kept or KeptDecisions()
     held_back = list(blocked)
-    held_refs = {ref for item in held_back for ref in (item.ref, *item.holds)}
+    held = {(item.target, ref) for item in held_back for ref in (item.ref, *item.holds)}
     wanted = {(w.target, w.ref): w for w in desired}
     live = {(i.target, i.ref): i for i in observed.instances}
     homes = {workload.ref: workload for workload in wanted.values()}
@@ -65,7 +68,8 @@ def make_plan(
         state = states.get(target)
         if state is None:
             continue
-        want, have, home, is_held = wanted.get(key), live.get(key), homes.get(ref), ref in held_refs
+        want, have, home = wanted.get(key), live.get(key), homes.get(ref)
+        is_held = (None, ref) in held or key in held
         decide_pair = partial(_decided, want, have, state, home, policy, causes, is_held=is_held)
         step = kept.steps.find(key, (want, have, state, home, is_held, rules), decide_pair)
         match step:
@@ -78,11 +82,16 @@ def make_plan(
                 changes.append(step)
     going_on, unconfirmed = guard_removals(changes, observed, policy.prune)
     held_back += unconfirmed
-    ordered, unfit = order_changes(going_on, observed, sized, under_way, kept)
+    marked = awaiting(going_on, observed)
+    ordered, unfit = order_changes(marked, observed, sized, under_way, kept)
     waiting = {(change.target, change.ref) for change in under_way}
     for target, _ in waiting & {(item.target, item.ref) for item in unfit}:
         unchanged[target] -= 1
-    held_back += [*unfit, *_without_end(ordered, observed)]
+    held_back += unfit
+    ordered, refused = without_refused(ordered, observed, revision)
+    held_back += refused
+    ordered, stuck = settled(ordered, held_back, observed)
+    held_back += stuck
     kept.steps.keep(wanted.keys() | live.keys())
     return Plan(
         revision=revision,
@@ -90,7 +99,7 @@ def make_plan(
         blocked=tuple(held_back),
         unreachable=tuple(s for _, s in sorted(observed.targets.items()) if not s.reachable),
         unchanged=dict(sorted(unchanged.items())),
-        targets=_of_this_fleet(observed, {*homes, *held_refs}),
+        targets=_of_this_fleet(observed, {*homes, *(ref for _, ref in held)}),
     )
 
 
@@ -201,21 +210,6 @@ def _under_way(
         yield Change(
             Action.CREATE, state.target, want.ref, "Added", have.source, impact=impact, desired=want
         )
-
-
-def _without_end(changes: Iterable[Change], observed: Observation) -> Iterator[Blocked]:
-    """Copies on nodes whose successor a person has stopped: they would wait for it to answer. (In a
-    cluster a hold would keep the objects for longer than `rollout.handover`.)"""
-    for change in changes:
-        home, want = observed.targets.get(change.home or ""), change.desired
-        waits = change.reason == "MovedAway" and change.target.startswith("node/")
-        if waits and want and home and home.reachable and home.keeps_stopped(want):
-            where = home.target.removeprefix("node/")
-            message = (
-                f"waits until it answers on {where}, where it was stopped by hand:"
-                f" {starts_again(change.ref, home)}"
-            )
-            yield Blocked(change.ref, "StoppedByHand", message, change.source, change.target)
 
 
 def _within(

@@ -16,11 +16,17 @@ from reconciler.core.node_ports import PlannedPorts
 from reconciler.core.observation import Instance, Observation, TargetState
 from reconciler.core.plan import Action, Blocked, Change, Restart
 from reconciler.core.resource import After, FindSized, Key, Row, Situation, is_node, nothing_sized
+from reconciler.core.target import REMOVALS
 
 RESOURCES: tuple[Row, ...] = (PlannedPorts, PlannedMemory, PlannedDisk)
 """What the changes of a node take and free."""
 
-_PLACE = {Action.DELETE: 0, Action.STOP: 0, Action.UPDATE: 1, Action.REPLACE: 2, Action.DRIFT: 2}
+_PLACE = {
+    **dict.fromkeys(REMOVALS, 0),
+    Action.UPDATE: 1,
+    Action.REPLACE: 2,
+    Action.DRIFT: 2,
+}
 _STARTS = 3
 
 
@@ -80,7 +86,7 @@ def _alone(
 
 def _turn_of_pods(change: Change) -> tuple[bool, str, int, ObjectRef]:
     """The turn of a node's changes without what takes less: nothing waits for that."""
-    return _is_move(change), change.target, _place(change), change.ref
+    return bool(change.awaits), change.target, _place(change), change.ref
 
 
 def _ordered(situation: Situation) -> _Order:
@@ -91,10 +97,6 @@ def _ordered(situation: Situation) -> _Order:
         order.settle(change)
     order.break_rings()
     return order
-
-
-def _is_move(change: Change) -> bool:
-    return change.action is Action.MOVE
 
 
 def _place(change: Change) -> int:
@@ -115,11 +117,11 @@ class _Order:
         self._late: set[Key] = set()  # cannot begin in this pass: a model has to come first
 
     def turn(self, change: Change) -> tuple[bool, str, int, tuple[int, ...], ObjectRef]:
-        """What frees comes first: of those that run, the ones that shrink. What moves away waits
-        until its successor answers."""
-        moves = _is_move(change)
-        grow = () if moves else tuple(resource.grows_by(change) for resource in self._resources)
-        return (moves, change.target, _place(change), grow, change.ref)
+        """Changes that free something come first: of running services, the ones that shrink. Moves
+        that await their successor come last."""
+        waits = bool(change.awaits)
+        grow = () if waits else tuple(resource.grows_by(change) for resource in self._resources)
+        return (waits, change.target, _place(change), grow, change.ref)
 
     def hold(self, change: Change) -> None:
         """Reserve what a change that was made before has, or refuse it."""
@@ -155,8 +157,8 @@ class _Order:
                     self._behind[change.target, first].append(change)
                 case Blocked() as refused:
                     return self._hold_back(refused)
-                case [*steps]:
-                    return self._place(steps)
+                case Change() as step:
+                    return self._place([step])
         return []
 
     def _place(self, steps: Iterable[Change]) -> list[Change]:
@@ -205,7 +207,7 @@ class _Order:
             if isinstance(got, Blocked):
                 self._undo(len(done))
                 return got
-            done += got
+            done.append(got)
         late = any(_key(c) in self._late or c.impact.download_bytes != 0 for c in ring)
         first = replace(done[-1], impact=replace(done[-1].impact, stops_for=ring[-1].ref))
         return [
@@ -213,28 +215,7 @@ class _Order:
             for change in (first, *done[1:-1])
         ]
 
-    def _reserve(self, change: Change) -> list[Change] | After | Blocked:
-        """The change with all that it takes, after moves that make room for it at once: such a move
-        would have waited for its successor."""
-        gone: list[Change] = []
-        while True:
-            got = self._take(change)
-            if isinstance(got, Change):
-                return [*gone, got]
-            moves = (
-                [self._to_come[change.target, ref] for ref in got.refs]
-                if isinstance(got, After)
-                else []
-            )
-            if not moves or any(move.action is not Action.MOVE for move in moves):
-                self._undo(len(gone))
-                return got
-            for move in moves:
-                step = self._take(replace(move, reason="MovedAtOnce"))
-                assert isinstance(step, Change), "what leaves takes nothing"
-                gone.append(step)
-
-    def _take(self, change: Change) -> Change | After | Blocked:
+    def _reserve(self, change: Change) -> Change | After | Blocked:
         """Take from every resource, or from none."""
         for turn, resource in enumerate(self._resources):
             got = resource.take(change, self._to_come)

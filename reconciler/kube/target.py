@@ -191,10 +191,8 @@ class ClusterTarget:
         observed: Observation,
         services: Plan,
         policy: Policy,
-        arrived: Iterable[ObjectRef],
     ) -> PlannedCluster:
-        """What the objects need for what was planned for the `services`. `arrived`: services that
-        moved away and answer where they are now. Raises ClusterError."""
+        """Plan the objects that the plan of the `services` needs. Raises ClusterError."""
         own = cluster.snapshot.objects
         wanted = self._renderer.wanted(desired).where(cluster.snapshot.lacking)
         strangers, self._absent = cluster.strangers, frozenset()
@@ -219,7 +217,6 @@ class ClusterTarget:
             target=self.name,
             fleet=wanted.fleet,
             resting=self._fights.resting(time.monotonic()),
-            arrived=frozenset(arrived),
             stood=cluster.nearby.stood,
             incomplete=wanted.incomplete,
             adopting=frozenset(cluster.adoption.objects),

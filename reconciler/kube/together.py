@@ -7,13 +7,14 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from reconciler.agents.parallel import ask_all
-from reconciler.api.service_parts import Rollout
-from reconciler.core.observation import Observation, TargetState
-from reconciler.core.plan import Action, Change, Plan
+from reconciler.core.moves import handover_s, moving
+from reconciler.core.observation import Observation, Successor, TargetState
+from reconciler.core.plan import Change, Plan
 from reconciler.core.prune import Before
 from reconciler.core.target import Outcome
 from reconciler.kube.client.errors import ClusterError
@@ -32,11 +33,11 @@ from reconciler.loop.desired import NOTHING_BEFORE
 if TYPE_CHECKING:
     from reconciler.agents.nodes import AgentNodes, AgentReport
     from reconciler.api.meta import ObjectRef
+    from reconciler.fleet.workload import Workload
     from reconciler.loop.desired import Desired
     from reconciler.source.history import NotedRevision
 
 LOOK_S = 60.0  # for all targets together
-_HANDOVER_S = Rollout.model_construct().handover  # where what runs does not say
 
 _Answer = Observation | ClusterObservation
 
@@ -105,18 +106,16 @@ class Together:
         answer, and all is planned again without it."""
         confirmed = tuple(confirmed)
         policy = desired.policy(confirmed, before)
+        observed = self._with_overdue(observed, desired.assignment.workloads)
         while True:
             services = desired.plan(observed, confirmed, before)
-            arrived = self._arrived(services, observed)
             clusters = observed_clusters(observed)
             asked = [each for each in self.clusters if each.name in clusters]
             planned: dict[str, PlannedCluster] = {}
             try:
                 for cluster in asked:
                     seen = clusters[cluster.name]
-                    planned[cluster.name] = cluster.plan(
-                        desired, seen, observed, services, policy, arrived
-                    )
+                    planned[cluster.name] = cluster.plan(desired, seen, observed, services, policy)
             except ClusterError as error:
                 observed = _without(observed, cluster.name, str(error))
             else:
@@ -185,24 +184,25 @@ class Together:
                     reports[node] = report
         return self._agents.merge(reports) if reports else agents
 
-    def _arrived(self, plan: Plan, observed: Observation) -> frozenset[ObjectRef]:
-        """Services that leave a cluster and need not stay any longer: their successor answers, or
-        `rollout.handover` is over."""
-        ready = {(i.target, i.ref) for i in observed.instances if i.ready}
-        now = time.monotonic()
-        moves = [c for c in plan.changes if c.action is Action.MOVE and c.object is None]
-        since = {(c.target, c.ref): self._leaving.get((c.target, c.ref), now) for c in moves}
+    def _with_overdue(
+        self, observed: Observation, workloads: Sequence[Workload]
+    ) -> FleetObservation:
+        """Add to each cluster which of the moves away from there take too long. An agent reports
+        the same of its own node."""
+        clusters, now = observed_clusters(observed), time.monotonic()
+        since: dict[tuple[str, ObjectRef], float] = {}
+        targets = dict(observed.targets)
+        for name in clusters:
+            moves = moving(name, observed.instances, workloads)
+            since |= {(name, ref): self._leaving.get((name, ref), now) for ref in moves}
+            successors = {
+                ref: Successor(want.target, is_overdue=now - since[name, ref] >= handover_s(want))
+                for ref, want in moves.items()
+            }
+            if successors:
+                targets[name] = replace(targets[name], successors=successors)
         self._leaving = since
-        return frozenset(
-            c.ref
-            for c in moves
-            if (c.home, c.ref) in ready or now - since[c.target, c.ref] >= _handover_s(c)
-        )
-
-
-def _handover_s(change: Change) -> float:
-    seconds = change.desired.lifecycle.get("rollout.handover") if change.desired else None
-    return _HANDOVER_S if seconds is None else float(seconds)
+        return FleetObservation(targets, observed.instances, clusters)
 
 
 def _without(observed: Observation, target: str, why: str) -> FleetObservation:

@@ -21,6 +21,7 @@ from reconciler.core.observation import (
     RevisionState,
     RuntimeFound,
     TargetState,
+    Verdicts,
 )
 from reconciler.report.instancestate import instance_state, read_instance, read_ref, ref_state
 
@@ -104,9 +105,22 @@ def read_node_state(state: wire.NodeState) -> tuple[TargetState, tuple[Instance,
                 s.port: PortHolder(s.message, s.pid, s.program or "", s.state_dir or "")
                 for s in state.ports_taken
             },
+            verdicts=_verdicts(state),
         ),
         tuple(read_instance(i, target) for i in state.instances),
     )
+
+
+def verdicts_of(state: wire.NodeState) -> dict[ObjectRef, tuple[str, str]]:
+    """Return reason and message of each service that an agent does not run as declared."""
+    return {
+        read_ref(ref): (b.reason, b.message) for b in state.blocked for ref in (*b.holds, b.ref)
+    }
+
+
+def _verdicts(state: wire.NodeState) -> Verdicts | None:
+    fetched = _published(state.revision.fetched)
+    return Verdicts(fetched, verdicts_of(state)) if fetched and state.blocked else None
 
 
 def _runtimes(state: TargetState) -> tuple[wire.RuntimeState, ...] | None:

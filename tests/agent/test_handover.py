@@ -1,18 +1,18 @@
-"""What a node believes before it stops a service that moves away."""
+"""What a node believes of the successor of a service that leaves it."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from agent.node.handover import Handover
-from reconciler.core.observation import Instance
-from reconciler.core.plan import Action, Change
+from agent.node.handover import Handover, read_moves
+from reconciler.api import nodestate as wire
+from reconciler.core.observation import Successor
 from reconciler.fleet.fleet import Fleet
+from reconciler.report.instancestate import ref_state
 from tests.support.agents import FakeAgent, answers, said_by, sends
 from tests.support.builders import instance, workload
 from tests.support.fleets import load_folder, node, write_fleet
@@ -20,6 +20,8 @@ from tests.support.owner import LookedAtClock
 from tests.support.wait import wait_for
 
 CHAT = instance("chat", ready=True)
+NOBODY = "http://192.0.2.1:9090"  # RFC 5737
+ONCE_READY = "`fleet-agent stop default/chat` here ends this copy once it is ready there"
 
 
 @pytest.fixture
@@ -36,122 +38,6 @@ def here(tmp_path: Path) -> Iterator[Handover]:
     handover.close()
 
 
-def test_a_copy_goes_once_its_successor_answers(
-    tmp_path: Path, here: Handover, peer: FakeAgent
-) -> None:
-    here.follow(fleet(tmp_path, peer.url))
-
-    wait_for(lambda: here.holds(leaving()) is None)
-
-
-def test_a_successors_agent_that_hangs_behind_an_old_look_is_not_believed(
-    tmp_path: Path, here: Handover, peer: FakeAgent
-) -> None:
-    peer.state = said_by("gpu", CHAT, at=time.time() - 3600)
-    here.follow(fleet(tmp_path, peer.url))
-
-    wait_for(lambda: "has not looked at it for 36" in (here.holds(leaving()) or ""))
-
-
-def test_another_nodes_answer_is_not_believed(
-    tmp_path: Path, here: Handover, peer: FakeAgent
-) -> None:
-    peer.state = said_by("mac", CHAT)
-    here.follow(fleet(tmp_path, peer.url))
-
-    wait_for(lambda: "answers for node mac, not for gpu" in (here.holds(leaving()) or ""))
-
-
-def test_who_could_be_anybody_is_not_asked(tmp_path: Path, here: Handover) -> None:
-    here.follow(fleet(tmp_path, "http://192.0.2.1:9090"))  # nobody's address (RFC 5737)
-
-    wait_for(lambda: "anybody on the way could answer" in (here.holds(leaving()) or ""))
-
-
-def test_an_answer_that_nobody_can_read_ends_no_question(
-    tmp_path: Path, here: Handover, peer: FakeAgent
-) -> None:
-    peer.behaves = sends(b'{"error":' * 100_000, 500)
-    here.follow(fleet(tmp_path, peer.url))
-    wait_for(lambda: "answers 500" in (here.holds(leaving()) or ""))
-
-    peer.behaves = answers
-
-    wait_for(lambda: here.holds(leaving()) is None)
-
-
-def test_a_move_that_was_taken_back_or_whose_copy_is_gone_is_over(
-    tmp_path: Path, here: Handover
-) -> None:
-    here.follow(fleet(tmp_path, "http://192.0.2.1:9090"))
-
-    seen = []
-    for wanted, running in ((set(), {CHAT.ref}), ({CHAT.ref}, {CHAT.ref}), (set(), set())):
-        here.holds(leaving())
-        here.stays(wanted, running)
-        seen.append(dict(here.leaving))
-
-    assert seen == [{CHAT.ref: "gpu"}, {}, {}]
-
-
-@pytest.mark.parametrize(
-    ("home", "said"),
-    [
-        (
-            "cluster/prod",
-            "cluster prod answers for it, at most until {} (an agent asks no cluster)",
-        ),
-        (
-            "node/gpu",
-            "node gpu answers for it, at most until {} (its FleetNode states no spec.agent.url, so"
-            " it cannot be asked): see to the agent there, or take the move back",
-        ),
-    ],
-)
-def test_who_cannot_be_asked_is_waited_for_until_the_time_is_over_also_by_our_next_life(
-    tmp_path: Path, home: str, said: str
-) -> None:
-    file, clock = tmp_path / "moves.json", LookedAtClock()
-    first = Handover(file, clock=clock)
-    first.follow(fleet(tmp_path, None))
-    move = leaving(home, handover=600.0)
-    ends = time.strftime("%H:%M:%S", time.localtime(clock.time() + 600))
-
-    why = first.holds(move)
-    next_life = Handover(file, clock=clock)
-    next_life.follow(fleet(tmp_path, None))
-    clock.now = 599.0
-    still = next_life.holds(move)
-    clock.now = 600.0
-    over = first.holds(move), next_life.holds(move)
-    first.over(CHAT.ref)
-    clock.now = 601.0
-    again = first.holds(move)
-    for each in (first, next_life):
-        each.close()
-
-    assert why == f"stays until {said.format(ends)}"
-    assert still is not None
-    assert over == (None, None)
-    assert again is not None, "another move begins anew"
-
-
-@pytest.mark.parametrize(
-    ("there", "why"),
-    [
-        ((), "it is not there yet"),
-        ((replace(CHAT, ready=False, reason="Loading"),), "there it is Loading"),
-    ],
-)
-def test_a_successor_that_does_not_answer_yet_is_said(
-    tmp_path: Path, here: Handover, peer: FakeAgent, there: tuple[Instance, ...], why: str
-) -> None:
-    peer.state = said_by("gpu", *there)
-    here.follow(fleet(tmp_path, peer.url))
-
-    wait_for(lambda: f" ({why})" in (here.holds(leaving()) or ""))
-
-
 def fleet(folder: Path, url: str | None) -> Fleet:
     found = load_folder(
         write_fleet(folder / "fleet", {"gpu.yaml": node("gpu", agent={"url": url} if url else {})})
@@ -160,7 +46,167 @@ def fleet(folder: Path, url: str | None) -> Fleet:
     return found.fleet
 
 
-def leaving(home: str = "node/gpu", **lifecycle: float) -> Change:
-    stated = {f"rollout.{name}": value for name, value in lifecycle.items()}
-    desired = replace(workload("chat"), lifecycle=stated)
-    return Change(Action.MOVE, "node/mac", CHAT.ref, "Moved", None, desired=desired, home=home)
+def successor(of: Handover, home: str = "node/gpu", handover: float = 600.0) -> Successor:
+    """What is known now of the service that moves there."""
+    kind, _, name = home.partition("/")
+    place = {"node": name} if kind == "node" else {"cluster": name, "node": "edge"}
+    want = workload("chat", lifecycle={"rollout.handover": handover}, **place)
+    return of.successors({CHAT.ref: want})[CHAT.ref]
+
+
+def test_a_successor_is_ready_while_its_agent_says_so(
+    tmp_path: Path, here: Handover, peer: FakeAgent
+) -> None:
+    here.follow(fleet(tmp_path, peer.url))
+    wait_for(lambda: successor(here).ready)
+
+    peer.state = said_by("gpu", instance("chat", ready=False, reason="Loading"))
+    wait_for(lambda: not successor(here).ready)
+
+    assert successor(here).message == "there it is Loading"
+
+
+def test_what_a_successors_agent_refuses_is_known_with_its_reason(
+    tmp_path: Path, here: Handover, peer: FakeAgent
+) -> None:
+    refused = {"ref": ref_state(CHAT.ref), "reason": "MemoryFits", "message": "3 GiB"}
+    peer.state = said_by("gpu") | {
+        "blocked": [wire.BlockedState(**refused).model_dump(mode="json", by_alias=True)]
+    }
+    here.follow(fleet(tmp_path, peer.url))
+
+    wait_for(lambda: successor(here).refusal == "MemoryFits")
+
+    assert successor(here).message == "3 GiB"
+
+
+def test_a_successor_that_its_agent_does_not_know_yet_is_not_refused(
+    tmp_path: Path, here: Handover, peer: FakeAgent
+) -> None:
+    peer.state = said_by("gpu")
+    here.follow(fleet(tmp_path, peer.url))
+
+    wait_for(lambda: successor(here).message == "it is not there yet")
+
+    assert successor(here).refusal == ""
+
+
+@pytest.mark.parametrize(
+    ("node_of_answer", "age_s", "why"),
+    [
+        ("gpu", 1e6, "has not looked at it for 10000"),
+        ("mac", 0.0, "answers for node mac, not for gpu"),
+    ],
+    ids=["an old answer", "an answer for a different node"],
+)
+def test_an_answer_that_proves_nothing_makes_no_successor_ready(
+    tmp_path: Path, here: Handover, peer: FakeAgent, node_of_answer: str, age_s: float, why: str
+) -> None:
+    peer.state = said_by(node_of_answer, CHAT, at=time.time() - age_s)
+    here.follow(fleet(tmp_path, peer.url))
+
+    wait_for(lambda: why in successor(here).message)
+
+    assert (successor(here).ready, successor(here).refusal) == (False, "NotReachable")
+
+
+def test_an_answer_that_nobody_can_read_ends_no_question(
+    tmp_path: Path, here: Handover, peer: FakeAgent
+) -> None:
+    peer.behaves = sends(b'{"error":' * 100_000, 500)
+    here.follow(fleet(tmp_path, peer.url))
+    wait_for(lambda: "answers 500" in successor(here).message)
+
+    peer.behaves = answers
+
+    wait_for(lambda: successor(here).ready)
+
+
+@pytest.mark.parametrize(
+    ("home", "url", "why"),
+    [
+        ("node/gpu", NOBODY, "another program on the way could answer for it"),
+        ("node/gpu", None, f"its FleetNode states no spec.agent.url. State one, or {ONCE_READY}"),
+        ("cluster/gpu", None, f"cannot ask a cluster. {ONCE_READY}"),
+    ],
+    ids=["plain http", "no address", "a cluster"],
+)
+def test_a_successor_that_cannot_be_asked_is_unknown_with_the_way_out(
+    tmp_path: Path, here: Handover, home: str, url: str | None, why: str
+) -> None:
+    here.follow(fleet(tmp_path, url))
+
+    found = successor(here, home)
+
+    assert (found.ready, found.refusal) == (False, "SuccessorUnknown")
+    assert why in found.message
+
+
+def test_a_cluster_is_not_confused_with_a_node_of_its_name(
+    tmp_path: Path, here: Handover, peer: FakeAgent
+) -> None:
+    here.follow(fleet(tmp_path, peer.url))
+
+    assert successor(here, "cluster/gpu").refusal == "SuccessorUnknown"
+    assert peer.requests == []
+
+
+def test_the_cluster_that_is_the_source_is_asked_for_what_has_no_agent(
+    tmp_path: Path, here: Handover
+) -> None:
+    here.elsewhere = lambda _, home: Successor(home, ready=True)
+    here.follow(fleet(tmp_path, None))
+
+    assert successor(here, "cluster/prod") == Successor("cluster/prod", ready=True)
+
+
+def test_a_move_is_overdue_after_its_handover_also_for_our_next_life(tmp_path: Path) -> None:
+    file, clock = tmp_path / "moves.json", LookedAtClock()
+    first = Handover(file, clock=clock)
+    first.follow(fleet(tmp_path, None))
+
+    begun = successor(first)
+    next_life = Handover(file, clock=clock)
+    clock.now = 599.0
+    in_time = successor(next_life)
+    clock.now = 600.0
+    over = [successor(each) for each in (first, next_life)]
+    other_home = successor(first, "cluster/prod")
+    first.successors({})
+    again = successor(first)
+
+    assert [s.is_overdue for s in (begun, in_time, *over)] == [False, False, True, True]
+    assert not any(s.ready for s in over)
+    assert [s.is_overdue for s in (other_home, again)] == [False, False], "each begins anew"
+
+
+def test_who_only_reads_learns_what_the_agent_noted_last_and_notes_nothing(
+    tmp_path: Path, here: Handover, peer: FakeAgent
+) -> None:
+    here.follow(fleet(tmp_path, peer.url))
+    wait_for(lambda: successor(here).ready)
+    peer.state = said_by("gpu", instance("chat", ready=False, reason="Loading"))
+    wait_for(lambda: successor(here).message == "there it is Loading")
+    noted, reader = here.file.read_bytes(), Handover(here.file)
+    moving = {CHAT.ref: workload("chat", node="gpu", lifecycle={"rollout.handover": 600.0})}
+    reader.follow(fleet(tmp_path, peer.url))
+    asked = len(peer.requests)
+    here.close()
+
+    found = reader.noted(moving)
+
+    assert found[CHAT.ref].message == "there it is Loading"
+    assert reader.noted({}) == {}
+    assert here.file.read_bytes() == noted
+    assert len(peer.requests) - asked <= 1, "by the agent, which was about to ask"
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"{", b"[]", b'{"default/chat": {"home": "gpu", "since": 1}}']
+)
+def test_a_damaged_file_of_moves_begins_each_wait_again(tmp_path: Path, text: bytes) -> None:
+    file = tmp_path / "moves.json"
+    file.write_bytes(text)
+
+    assert read_moves(file) == {}
+    assert not successor(Handover(file)).ready

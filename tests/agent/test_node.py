@@ -345,13 +345,14 @@ def test_what_runs_as_it_should_is_touched_only_where_the_change_asks_for_it(
         assert made(Action.UNKNOWN, "Unreachable") == (Result.SKIPPED, "")
         assert made(Action.CREATE, "ProcessGone") == (Result.APPLIED, "starts again")
         assert made(Action.REPLACE, "PortChanged", impact=after) == (Result.SKIPPED, waits)
-        result, why = made(Action.MOVE, "Moved", home="node/gpu")
-        assert (result, why.partition(" until")[0]) == (Result.SKIPPED, "stays")
-        leaving = []
+        waits = made(Action.MOVE, "MovedAway", home="node/gpu", awaits="it is not there yet")
+        why = "stays until it is ready on node gpu: it is not there yet"
+        assert waits == (Result.SKIPPED, why)
+        asked = []
         for home in ("gpu", "mac"):
-            target.observe((replace(workload, node=home),))
-            leaving.append(dict(served.node.agent.handover.leaving))
-        assert leaving == [{ref("chat"): "gpu"}, {}], "until it is to stay after all"
+            now = target.observe((replace(workload, node=home),)).targets["node/mac"]
+            asked.append([each.home for each in now.successors.values()])
+        assert asked == [["node/gpu"], []]
         assert processes.snapshot()[0].pid == first
 
         far = replace(workload, models=(named("far", source="http://127.0.0.1:1/far.gguf"),))
@@ -380,7 +381,7 @@ def test_what_runs_as_it_should_is_touched_only_where_the_change_asks_for_it(
             wait_for(lambda d=drift: drifts() == [d])
             assert expected() == 0, "nor does who starts without it"
 
-        assert made(Action.MOVE, "MovedAtOnce", home="node/gpu") == (Result.APPLIED, "stopping")
+        assert made(Action.MOVE, "MovedAway", home="node/gpu") == (Result.APPLIED, "stopping")
 
     assert StateDir(tmp_path / "state").holder() is None, "the agent has ended"
 

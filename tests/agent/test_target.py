@@ -27,7 +27,7 @@ from tests.support.builders import NODE, instance, model_file, ref, workload
 from tests.support.cluster_views import desired
 from tests.support.engines import service
 from tests.support.engines import workload as rendered_from
-from tests.support.fleets import node
+from tests.support.fleets import load_texts, node
 from tests.support.gguf_models import tiny_llama
 from tests.support.http import FileServer
 from tests.support.wait import wait_for
@@ -87,7 +87,10 @@ def test_an_agent_that_closed_leaves_no_thread_behind(tmp_path: Path, server: Fi
     agent = LocalAgent("mac", Settings(tmp_path / "state"), changed=lambda: None)
     agent.start()
     agent.target.apply(change(Action.CREATE, server))
-    agent.handover.holds(replace(change(Action.MOVE, server), home="node/gpu"))
+    fleet = load_texts(node("gpu", agent={"url": "http://127.0.0.1:1"})).fleet
+    assert fleet is not None
+    agent.handover.follow(fleet)
+    agent.handover.successors({CHAT: workload("chat", node="gpu")})
     wait_for(lambda: waiting(agent) == ["chat: Downloading", "fetched"])
     during = {*threading.enumerate()} - before
     server.let_go()
@@ -100,7 +103,7 @@ def test_an_agent_that_closed_leaves_no_thread_behind(tmp_path: Path, server: Fi
 
 def test_an_agent_writes_all_that_it_knows_again(agent: LocalAgent, server: FileServer) -> None:
     agent.target.apply(change(Action.CREATE, server))
-    agent.handover.holds(replace(change(Action.MOVE, server), home="node/gpu"))
+    agent.handover.successors({CHAT: workload("chat", node="gpu")})
     requests.ask(agent.state, requests.STOP, [CHAT])
     agent.target.observe([change(Action.CREATE, server).desired or workload()])
     files = {path: path.read_bytes() for path in agent.state.desired.iterdir()}

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from reconciler.agents.arrival import Arrival, Stage, arrivals
-from reconciler.agents.verdicts import with_verdicts
 from reconciler.api import nodestate as wire
 from reconciler.core.observation import (
     Drift,
@@ -22,7 +21,7 @@ from reconciler.core.plan import Action, Blocked, Change
 from reconciler.core.planner import Policy, make_plan
 from reconciler.fleet.workload import Workload
 from reconciler.report.instancestate import ref_state
-from reconciler.report.nodestate import node_state
+from reconciler.report.nodestate import node_state, read_node_state
 from tests.support.builders import NODE, FixedCauses, instance, observed, ref, workload
 
 NEW, OLD = "b" * 40, "a" * 40
@@ -140,14 +139,21 @@ def test_what_is_to_go_holds_its_node_up_until_it_is_gone(
     assert found == Arrival("mac", Stage.WAITING, f"default/old is {why}")
 
 
-def test_who_waits_for_what_a_person_keeps_stopped_is_waited_for_no_longer() -> None:
-    going = Change(Action.MOVE, NODE, ref("old"), "MovedAway", None, home="node/linux")
-    kept = Blocked(ref("old"), "StoppedByHand", "waits", None, NODE)
+@pytest.mark.parametrize(
+    ("reason", "is_final"), [("StoppedByHand", True), ("MemoryFits", True), ("MoveStuck", False)]
+)
+def test_a_copy_whose_move_is_blocked_keeps_its_node_from_being_ready(
+    reason: str, *, is_final: bool
+) -> None:
+    elsewhere = workload(node="linux")
+    stuck = Blocked(ref(), reason, "it stays", None, NODE, home="node/linux")
 
-    found = arrive(instance(), changes=(going,), blocked=(kept,))
+    found = arrive(instance(), want=elsewhere, blocked=(stuck,))
+    other = arrive(instance(), want=elsewhere, blocked=(replace(stuck, target="node/linux"),))
 
-    assert found.is_final
-    assert not arrive(instance(), changes=(going,), blocked=(replace(kept, target="x"),)).is_final
+    why = f"default/chat is kept as it is: {reason}: it stays"
+    assert found == Arrival("mac", Stage.WAITING, why, is_final)
+    assert other.stage is Stage.READY
 
 
 def test_a_target_is_waited_for_while_something_of_what_was_taken_away_is_left() -> None:
@@ -163,10 +169,12 @@ def test_a_node_that_does_not_answer_is_not_there() -> None:
 # -- plans made from afar
 
 
-def said(fetched: str, reason: str = "MemoryFits") -> dict[str, wire.NodeState]:
+def refusing(fetched: str, reason: str = "MemoryFits") -> Observation:
+    """The node as its agent answers, which has fetched a revision and refuses the service."""
     blocked = wire.BlockedState(ref=ref_state(ref()), reason=reason, message="needs 3 GiB")
     state = TargetState(NODE, True, 1.0, revision=RevisionState(fetched))
-    return {NODE: node_state(state, (), agent_version="1", blocked=[blocked])}
+    answer = node_state(state, (), agent_version="1", blocked=[blocked])
+    return Observation({NODE: read_node_state(answer)[0]}, ())
 
 
 def plan_of(seen: Observation) -> Any:
@@ -174,7 +182,7 @@ def plan_of(seen: Observation) -> Any:
 
 
 def test_what_an_agent_refused_of_this_revision_is_blocked_in_the_plan_too() -> None:
-    plan = with_verdicts(plan_of(observed()), said(NEW))
+    plan = plan_of(refusing(NEW))
 
     assert plan.changes == ()
     assert [(b.ref, b.reason, b.message) for b in plan.blocked] == [
@@ -183,20 +191,20 @@ def test_what_an_agent_refused_of_this_revision_is_blocked_in_the_plan_too() -> 
 
 
 def test_what_an_agent_refused_of_another_revision_says_nothing_of_this_one() -> None:
-    plan = plan_of(observed())
+    plan = plan_of(refusing(OLD))
 
-    assert with_verdicts(plan, said(OLD)) == plan
+    assert (plan.changes, plan.blocked) == (plan_of(observed()).changes, ())
 
 
 def test_a_newer_agents_reason_is_shown_where_the_plan_has_no_word_for_it() -> None:
-    plan = with_verdicts(plan_of(observed()), said(NEW, "TooHot"))
+    plan = plan_of(refusing(NEW, "TooHot"))
 
     assert [(c.action, c.message) for c in plan.changes] == [(Action.CREATE, "TooHot: needs 3 GiB")]
     assert plan.blocked == ()
 
 
 def test_an_older_agents_name_for_a_reason_blocks_the_plan_as_todays_does() -> None:
-    plan = with_verdicts(plan_of(observed()), said(NEW, "PlacementNotLocked"))
+    plan = plan_of(refusing(NEW, "PlacementNotLocked"))
 
     assert [b.reason for b in plan.blocked] == ["PlacementNotStated"]
     assert plan.changes == ()

@@ -124,16 +124,17 @@ def test_a_service_that_moves_stays_until_it_answers_where_it_goes(beside: Besid
     in_cluster = home.cluster.kubectl("get", "deployments,pods", "--no-headers")
     on_node = beside.mac.instance("mini")
     told = home.cluster.json("get", "isvc", "mini")["status"]
-    soon = {"handover": "3s"}  # a node asks no cluster: its copy goes when this is over
+    soon = {"handover": "1s"}  # which ends no copy
     home.push(mini=service("mini", "tiny", placement={"nodes": ["edge"]}, rollout=soon))
+    back = home.run("--once", "--timeout", "20s")
+    copy = beside.mac.instance("mini")
+    word = beside.mac.agent("stop", "mini")  # as the plan says: an agent asks no cluster
     home.once()
     still = beside.mac.instance("mini")
 
     assert waiting.code == BLOCKED
-    assert ">   InferenceService default/mini" in waiting.out
-    assert "cluster prod (waiting): default/mini is still there until it answers on here" in (
-        waiting.err
-    )
+    assert "NotReachable: it stays on cluster prod until it is ready on node here" in waiting.out
+    assert "cluster prod (waiting): default/mini is kept as it is: NotReachable" in waiting.err
     assert re.search(r"\d of 2 targets ready on \S+ after", waiting.err)
     assert "1/1" in kept
     assert in_cluster == ""
@@ -142,7 +143,11 @@ def test_a_service_that_moves_stays_until_it_answers_where_it_goes(beside: Besid
     said = {c["type"]: (c["status"], c["reason"]) for c in told["conditions"]}
     assert said["Ready"] == ("True", "Ready")
     assert "Reconciling" not in said
-    assert still is None
+    assert back.code == BLOCKED
+    assert "`fleet-agent stop default/mini` here ends this copy" in back.err
+    assert copy is not None
+    assert copy.ready
+    assert (word.code, still) == (0, None)
     assert "1/1" in home.cluster.kubectl("get", "deployment", "mini")
 
 

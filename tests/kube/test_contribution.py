@@ -117,7 +117,7 @@ def plan(*more: Contribution) -> PlannedCluster:
         contribute=tuple(row.observe(wanted, snapshot, live) for row in rows),
     )
     observed = Observation({TARGET: TargetState(TARGET, reachable=True)}, ())
-    return target.plan(want, seen, observed, nothing_to_do(want), want.policy(), ())
+    return target.plan(want, seen, observed, nothing_to_do(want), want.policy())
 
 
 def _same(contribution: Contribution, at: ClusterPlanning) -> Contribution:

@@ -20,7 +20,6 @@ from agent.cluster.status import (
     trouble_entry,
 )
 from reconciler.agents.nodes import AgentReport
-from reconciler.agents.verdicts import verdicts_of
 from reconciler.api.meta import HOLD_ANNOTATION
 from reconciler.api.nodestate import NodeOverrides, NodeState
 from reconciler.core.observation import (
@@ -44,7 +43,7 @@ from reconciler.kube.instance_entry import pool_entry
 from reconciler.kube.nearby import agents_nearby
 from reconciler.kube.object_set import ObjectSet
 from reconciler.kube.objects import MANAGED_BY_LABEL, MANAGER
-from reconciler.report.nodestate import read_node_state
+from reconciler.report.nodestate import read_node_state, verdicts_of
 from tests.support.builders import GIB, NODE, instance, need, ref, workload
 from tests.support.cluster_views import desired
 from tests.support.few_objects import FewObjects

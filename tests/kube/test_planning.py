@@ -180,13 +180,14 @@ def test_a_change_of_a_document_is_from_the_lines_of_its_fields_where_no_service
 def test_a_service_that_moves_stays_until_it_answers_there() -> None:
     live = [as_applied(manifest) for manifest in ours(deployment("default"))]
     other = ours(config_map("default", "other"), of="other")
-    moving = (of_service(Action.MOVE, "MovedAway"),)
+    moving = of_service(Action.MOVE, "MovedAway")
+    stuck = Blocked(ref(), "MoveStuck", "", None, TARGET, (ref(),), home="node/mac")
 
-    waiting = planned(other, live, changes=moving)
-    arrived = Scope(TARGET, "home", arrived=frozenset({ref()}))
-    gone = planned(other, live, changes=moving, scope=arrived)
+    waiting = planned(other, live, changes=(replace(moving, awaits="there it is Loading"),))
+    kept = planned(other, live, blocked=(stuck,))
+    gone = planned(other, live, changes=(moving,))
 
-    assert done(waiting) == {("create", "ConfigMap")}
+    assert done(waiting) == done(kept) == {("create", "ConfigMap")}
     assert done(gone) == {("create", "ConfigMap"), ("delete", "Deployment")}
 
 

@@ -60,7 +60,7 @@ def _pass_of(target: ClusterTarget, want: Desired) -> tuple[tuple[Outcome, ...],
     seen = target.observe(want)
     assert seen.cluster is not None
     observed = Observation({TARGET: seen.state}, seen.instances)
-    planned = target.plan(want, seen.cluster, observed, nothing_to_do(want), want.policy(), ())
+    planned = target.plan(want, seen.cluster, observed, nothing_to_do(want), want.policy())
     outcomes = target.apply(planned, (), want.fleet.revision)
     revision = target.observe(want).state.revision
     assert revision is not None
@@ -117,7 +117,7 @@ def test_what_takes_long_is_applied_a_part_a_pass(
             assert seen.state.revision == RevisionState()
             observed = Observation({TARGET: seen.state}, seen.instances)
             plan = want.plan(observed)
-            planned = target.plan(want, seen.cluster, observed, plan, want.policy(), ())
+            planned = target.plan(want, seen.cluster, observed, plan, want.policy())
             changes = (*plan.changes, *planned.objects.changes)
             done += target.apply(planned, changes, want.fleet.revision)
         state = target.observe(want).state

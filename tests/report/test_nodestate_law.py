@@ -154,7 +154,7 @@ def test_any_state_of_a_node_keeps_to_the_schema_and_comes_back(
     read, instances_read = read_node_state(NodeState.model_validate_json(sent))
 
     assert [str(error) for error in VALIDATOR.iter_errors(json.loads(sent))] == []
-    assert read == state
+    assert replace(read, verdicts=None) == state
     assert set(map(in_any_order, instances_read)) == set(map(in_any_order, seen))
 
 

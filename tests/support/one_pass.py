@@ -46,7 +46,7 @@ def agree(run: Callable[..., Finished], *words: str) -> tuple[Finished, Finished
     planned, made = (json.dumps(decided(ended), indent=1).splitlines() for ended in (said, done))
     assert planned == made, "\n".join([history, *unified_diff(planned, made, "planned", "made")])
     # A copy stays until its successor answers elsewhere; whether that takes 10 s is in no plan.
-    stays = ("is still there until it answers on", "MovedAway: stays until node")  # far, and here
+    stays = ("is still there until it answers on", "is kept as it is", "it is ready on")
     waits = done.code == BLOCKED and any(why in done.err for why in stays)
     assert waits or (OK if said.code == CHANGES else said.code) == done.code, history
     return said, done

@@ -57,18 +57,15 @@ class ObjectPlan:
 @dataclass(frozen=True, slots=True)
 class Scope:
     """Which cluster (`cluster/NAME`) and which fleet a plan is for. `resting`: fields that another
-    program and we take from each other, as (object, field) -> what to say. `arrived`: services
-    that moved to another target and answer there, so that what is left of them here goes. `stood`:
-    where each document was declared when it was applied last. `incomplete`: why no service may go,
-    as what is missing may be a mistake. `adopting`: what of another
-    controller's becomes ours; `not_yet`: what does not, and what it waits for. `lacking`: services
-    that name a claim which is not there; `unrendered`: services and documents with which this
-    program fails, with the reason."""
+    program and we take from each other, as (object, field) -> what to say. `stood`: where each
+    document was declared when it was applied last. `incomplete`: why no service may go, as what is
+    missing may be a mistake. `adopting`: what of another controller's becomes ours; `not_yet`: what
+    does not, and what it waits for. `lacking`: services that name a claim which is not there;
+    `unrendered`: services and documents with which this program fails, with the reason."""
 
     target: str
     fleet: str
     resting: Mapping[tuple[ObjectId, str], str] = field(default_factory=dict)
-    arrived: frozenset[ObjectRef] = frozenset()
     stood: Mapping[ObjectRef, Location] = field(default_factory=dict)
     incomplete: str = ""
     adopting: Set[ObjectId] = frozenset()
@@ -114,7 +111,7 @@ def _plan(
 ) -> ObjectPlan:
     target = scope.target
     staying = scope.lacking.keys() | scope.unrendered.keys()
-    standing = ServiceActions.of(services, target, scope.arrived, staying)
+    standing = ServiceActions.of(services, target, staying)
     sources = _ChangeSources(causes, scope.stood, standing.changes)
     adoption = (scope.adopting, scope.not_yet)
     rules = (scope.fleet, scope.resting, policy.drift_enforced, Same(causes), *adoption)

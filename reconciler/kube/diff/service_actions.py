@@ -29,16 +29,14 @@ class ServiceActions:
         cls,
         services: Plan,
         target: str,
-        arrived: Set[ObjectRef],
         staying: Set[ObjectRef],
     ) -> ServiceActions:
-        """`arrived`: services that moved to another target and answer there; `staying`: those whose
-        objects stay as they are for another reason than the plan's."""
+        """`staying`: services whose objects stay as they are for another reason than the plan's."""
         blocked = [b for b in services.blocked if b.target in (None, target)]
         whole = {r for b in blocked if b.reason in _STAYS_WHOLE for r in (b.ref, *b.holds)}
         own = [c for c in services.changes if c.target == target and c.object is None]
         whole |= {c.ref for c in own if c.action is Action.UNKNOWN}
-        moving = {c.ref for c in own if c.reason == "MovedAway"} - arrived
+        moving = {c.ref for c in own if c.awaits}
         leaving = {c.ref for c in own if c.action in REMOVALS} - moving
         return cls(
             whole=frozenset(whole),
