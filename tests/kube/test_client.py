@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.kube.client.api import PAGE, ApiServer
+from reconciler.kube.client.api import PAGE, PAGE_BYTES, ApiServer
 from reconciler.kube.client.credentials import ClusterCredentials, Grant
 from reconciler.kube.client.errors import (
     AccessError,
@@ -203,6 +203,21 @@ def test_a_list_comes_in_pages_and_says_what_its_objects_are(api: ApiServer, pla
 
     assert len({id_of(item) for item in listing.items}) == PAGE + 20
     assert int(listing.resource_version) > 0
+
+
+def test_a_page_of_large_objects_is_read_in_parts(api: ApiServer, place: str) -> None:
+    size = 900_000
+    count = PAGE_BYTES // size + 3
+    large = {"filler": "x" * size}
+    for number in range(count):
+        api.create(_config_map(place, f"large-{number}") | {"data": large})
+
+    pages = list(api.pages(CONFIG_MAPS, selector="app=client-test", namespace=place))
+
+    names = [item["metadata"]["name"] for page in pages for item in page.items]
+    assert sorted(names) == sorted(f"large-{number}" for number in range(count))
+    assert len({page.resource_version for page in pages}) == 1
+    assert max(len(page.items) for page in pages) * size <= PAGE_BYTES
 
 
 @pytest.mark.usefixtures("bare_cluster")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 30.0
 PAGE = 250  # objects; while they are decoded they take 20 KiB each, which a heap keeps
-PAGE_BYTES = 2**23  # of their JSON; a page that is longer is asked for again in parts
+PAGE_BYTES = 2**22  # of their JSON; a page that is longer is asked for again in parts
 
 _APPLY = "application/apply-patch+yaml"  # JSON is YAML
 _JSON_PATCH = "application/json-patch+json"
