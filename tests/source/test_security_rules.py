@@ -197,6 +197,29 @@ def test_a_route_has_the_hosts_on_a_shared_gateway_that_the_fleet_lists(
 
 
 @pytest.mark.parametrize(
+    ("address", "is_allowed"),
+    [
+        (ADDRESS, True),
+        (f"{ADDRESS}/api", True),
+        (f"{ADDRESS}?q", True),
+        (f"{ADDRESS},{ADDRESS}/b", True),
+        (f"{ADDRESS}@evil.test/", False),
+        (f"{ADDRESS}0", False),
+        (f"{ADDRESS},http://evil.test", False),
+        ("", False),
+    ],
+)
+def test_a_trigger_names_a_listed_address_and_what_is_below_it(
+    address: str, is_allowed: bool
+) -> None:
+    trigger = keda(metadata={"serverAddress": address})
+
+    found = refused(loaded("autoscaling", trigger, {"keda": {"addresses": [f"{ADDRESS}/"]}}))
+
+    assert (not found) == is_allowed
+
+
+@pytest.mark.parametrize(
     ("field", "value", "at"),
     [
         ("podAnnotations", {"x": "y" * 2**18}, "spec.podAnnotations"),
