@@ -83,6 +83,7 @@ class SourceJournal:
             location=git.location,
             ref=self._ref,
             strict=self._strict,
+            is_unrelated=git.is_unrelated,
             acceptance=replace(
                 acceptance,
                 accepts=lambda head: accepted(self._file.path) == head or acceptance.accepts(head),

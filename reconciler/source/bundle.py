@@ -102,6 +102,10 @@ class BundleSource(Historied):
         """Whether `newer` builds on `older`, if both were ever fetched."""
         return self._git.is_ancestor(older, newer)
 
+    def is_unrelated(self, one: str, other: str) -> bool:
+        """True if both commits were fetched and share no commit."""
+        return self._git.is_unrelated(one, other)
+
     def _follow(self, ref: str) -> GitSource:
         return GitSource(self.location, cache_dir=self._cache_dir, ref=ref, subdir=self._subdir)
 

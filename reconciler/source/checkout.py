@@ -223,3 +223,8 @@ class Historied(ABC):
     @abstractmethod
     def is_ancestor(self, older: str, newer: str) -> bool:
         """Whether `newer` builds on `older`, if both were ever fetched."""
+
+    def is_unrelated(self, one: str, other: str) -> bool:
+        """True if both commits are here and share no commit. A source that cannot tell has none
+        such."""
+        return False

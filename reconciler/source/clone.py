@@ -48,3 +48,8 @@ class CloneSource(Historied):
         """Whether `newer` builds on `older`. Raises SourceError."""
         self._commits.fetch()
         return self._commits.is_ancestor(older, newer)
+
+    def is_unrelated(self, one: str, other: str) -> bool:
+        """True if both commits are here and share no commit. Raises SourceError."""
+        self._commits.fetch()
+        return self._commits.is_unrelated(one, other)

@@ -102,6 +102,10 @@ class GitSource(Historied):
         """Whether `newer` builds on `older`, if both were ever fetched."""
         return self.mirror.is_ancestor(older, newer)
 
+    def is_unrelated(self, one: str, other: str) -> bool:
+        """True if both commits were fetched and share no commit."""
+        return self.mirror.is_unrelated(one, other)
+
     @property
     def _tracking(self) -> str:
         """Our ref for the remote's, one each, so that two followers of a mirror do not collide."""

@@ -42,6 +42,12 @@ class GitObjects:
         """Whether `newer` builds on `older`; also False if one of them is missing."""
         return self.git("merge-base", "--is-ancestor", older, newer).code == 0
 
+    def is_unrelated(self, one: str, other: str) -> bool:
+        """True if both commits are here and share no commit. A shallow history proves nothing."""
+        if self.git("merge-base", one, other).code != 1:  # 128: one of them is missing
+            return False
+        return self.git("rev-parse", "--is-shallow-repository").text == "false"
+
     def sizes(self, oids: Iterable[str]) -> Mapping[str, int]:
         """The bytes of each of these objects that is here."""
         asked = "".join(f"{oid}\n" for oid in oids).encode()

@@ -17,6 +17,7 @@ class Course(StrEnum):
     NEWER = "newer"
     OLDER = "older"
     DIVERGED = "diverged"
+    UNRELATED = "unrelated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,11 @@ class HeadVerdict:
 
 
 def _nobody(head: str) -> bool:
+    return False
+
+
+def _same_history(one: str, other: str) -> bool:
+    """True of no two commits: the source cannot tell."""
     return False
 
 
@@ -53,14 +59,16 @@ def judge(
     ref: str,
     strict: bool = False,
     acceptance: Acceptance = ON_THE_NODE,
+    is_unrelated: Callable[[str, str], bool] = _same_history,
 ) -> HeadVerdict:
-    """Whether `head` may follow the commit applied last. `is_ancestor(older, newer)` queries the
-    history.
+    """Whether `head` may follow the commit applied last. `is_ancestor(older, newer)` and
+    `is_unrelated(one, other)` query the history.
 
     An older head on the same ref comes from a stale mirror, or from a branch that was force-pushed
     back: going back silently would undo newer commits, so it is held until a commit or a user
-    decides. `strict` holds a rewritten branch as well. `acceptance` is asked about a head that
-    would be held.
+    decides. A head that shares no commit with the applied one comes from a different repository,
+    and is held as well. `strict` holds a rewritten branch, too. `acceptance` is asked about a head
+    that would be held.
     """
     if last is None or (last.location, last.ref) != (location, ref):
         return HeadVerdict(Course.FIRST, take=True)
@@ -72,6 +80,8 @@ def judge(
         return HeadVerdict(Course.NEWER, take=True)
     here, there = last.revision[:12], head[:12]
     course = Course.OLDER if is_ancestor(head, last.revision) else Course.DIVERGED
+    if course is Course.DIVERGED and is_unrelated(head, last.revision):
+        course = Course.UNRELATED
     what = f"{location}: {ref} {_TELL[course].format(here=here, there=there)}"
     if course is Course.DIVERGED and not strict:
         return HeadVerdict(course, take=True, message=f"{what}; followed")
@@ -81,10 +91,7 @@ def judge(
     if strict:
         why = f"{what}: held (--strict-history); `{command}` on the node follows it"
         return HeadVerdict(course, take=False, message=why)
-    message = (
-        f"{what}, which is applied: held. A stale mirror catches up by itself; to go back on"
-        f" purpose, push a revert, run with --ref {there}"
-    )
+    message = f"{what}, which is applied: held. {_WAY_OUT[course].format(there=there)}"
     accept = f", or accept it: {command}" if command else ""
     return HeadVerdict(course, take=False, message=message + accept)
 
@@ -92,4 +99,10 @@ def judge(
 _TELL = {
     Course.OLDER: "is at {there}, older than {here}",
     Course.DIVERGED: "was rewritten: {there} does not build on {here}",
+    Course.UNRELATED: "has another history: {there} shares no commit with {here}",
+}
+_WAY_OUT = {
+    Course.OLDER: "A stale mirror catches up by itself; to go back on purpose, push a revert, run"
+    " with --ref {there}",
+    Course.UNRELATED: "Push the former history back; to follow this one, run with --ref {there}",
 }

@@ -141,30 +141,46 @@ def test_a_verdict_of_an_earlier_version_is_read(
     assert HistoryFile(path).read() == (SourceRecord(verdict=verdict), "")
 
 
-def test_a_stale_mirror_is_held_and_a_rewritten_branch_is_followed(
+def test_older_and_unrelated_heads_are_held_and_a_rewritten_branch_is_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
     repo = Repo.create(tmp_path)
+    repo.publish({"a.yaml": "0"})
     old = repo.publish({"a.yaml": "1"})
     source = GitSource(str(repo.remote), ref="main", cache_dir=tmp_path / "cache")
     source.fetch()
     repo.publish({"a.yaml": "2"})
     last = Applied(source.location, source.ref, source.fetch().revision)
 
-    def course() -> Course:
-        head = source.fetch().revision
-        at = {"location": source.location, "ref": source.ref}
-        return judge(last, head, source.is_ancestor, **at).course
+    def verdict(*accepted: str, strict: bool = False) -> HeadVerdict:
+        return judge(
+            *(last, source.fetch().revision, source.is_ancestor),
+            location=source.location,
+            ref=source.ref,
+            strict=strict,
+            acceptance=Acceptance(accepts=lambda head: head in accepted),
+            is_unrelated=source.is_unrelated,
+        )
 
     run_git(repo.remote, "update-ref", "refs/heads/main", old)  # as a stale mirror answers
-    stale = course()
+    stale = verdict()
     repo.git("commit", "-q", "--amend", "-m", "rewritten")
     repo.push(force=True)
-    rewritten = course()
+    rewritten = verdict()
+    repo.git("checkout", "-q", "--orphan", "another")
+    repo.git("commit", "-q", "-m", "Another history")
+    another = repo.head()
+    repo.git("push", "-q", "--force", "origin", "another:main")
+    unrelated, strictly, accepted = verdict(), verdict(strict=True), verdict(another)
 
-    assert stale is Course.OLDER
-    assert rewritten is Course.DIVERGED
+    assert (stale.course, stale.take) == (Course.OLDER, False)
+    assert (rewritten.course, rewritten.take) == (Course.DIVERGED, True)
+    assert (unrelated.course, unrelated.take, strictly.take) == (Course.UNRELATED, False, False)
+    assert f"{another[:12]} shares no commit with {last.revision[:12]}" in unrelated.message
+    assert f"fleet-agent accept {another[:12]}" in unrelated.message
+    assert (accepted.course, accepted.take) == (Course.UNRELATED, True)
+    assert not source.is_unrelated(another, "f" * 40), "one is not here"
 
 
 @settings(max_examples=25)  # each is flushed to the disk
