@@ -230,6 +230,7 @@ def new_pod(tmp_path: Path) -> dict[str, str]:
     ("trouble", "reason"),
     [
         ("a commit with an error", "RevisionRefused"),
+        ("a file without its documents", "RevisionRefused"),
         ("one in whose history the applied commit is not", "RevisionRefused"),
         ("a head that is older", "RevisionHeld"),
     ],
@@ -247,7 +248,9 @@ def test_a_reconciler_without_a_memory_goes_on_from_the_commit_that_was_followed
     if "older" in trouble:
         home.repo.git("push", "-q", "--force", "origin", "HEAD~1:main")
     else:
-        (home.repo.work / "chat.yaml").write_text(service("chat", "phi", contextSize="eight"))
+        is_lost = "without" in trouble
+        bad = "<html>\n" if is_lost else service("chat", "phi", contextSize="eight")
+        (home.repo.work / "chat.yaml").write_text(bad)
         home.repo.commit("bad", force=True)
     home.cluster.kubectl("scale", "deployment", "other", "--replicas=2")
 

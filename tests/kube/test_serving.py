@@ -26,8 +26,11 @@ from reconciler.kube.server.board import Board, Role
 from reconciler.kube.server.metrics import collect
 from reconciler.kube.server.thread import OperatorServer
 from reconciler.kube.server.webhook import MOST_BODY_BYTES
+from reconciler.kube.status.conditions import Condition
+from reconciler.kube.status.fleet_status import FleetView, fleet_status
 from reconciler.loop import Pass, Wake
 from reconciler.loop.desired import Desired
+from reconciler.loop.failure import LoopStep, StepFailure
 from reconciler.loop.interfaces import Following
 from reconciler.page.values import Documents
 from reconciler.report.status import Status
@@ -126,6 +129,35 @@ def test_one_that_stands_by_is_ready_and_names_who_leads() -> None:
         status, said = served.ask("GET", "/readyz")
 
         assert (status, said["role"], said["holder"]) == (200, "standby", "pod-a_1")
+
+
+def test_a_defect_makes_it_not_ready_and_is_the_condition_of_a_fleet_until_it_is_over() -> None:
+    message = "InternalError: a bug in this program: KeyError: 'planted'"
+    verdict = RevisionVerdict(VerdictKind.FAILED, "new", 1.0, message)
+    following = Following("here", "main", "new", "old", SourceRecord(verdict=verdict))
+    view = FleetView(following, Condition("Applied", "True", "Applied", ""), "old", 1)
+    with serving() as served:
+        board = served.board
+        board.on_planned(nothing_planned())
+        ready = served.ask("GET", "/readyz")[0]
+        board.on_fetched(following)
+        read = served.ask("GET", "/readyz")
+        board.on_fetched(Following("here", "main", "newer", "newer", SourceRecord()))
+        board.on_failures({LoopStep.SYNC: StepFailure(message, is_defect=True)})
+        passed = served.ask("GET", "/readyz")
+        held = gauge(board, "fleet_revision_held")
+        board.on_failures({LoopStep.SYNC: StepFailure("the disk is full", is_defect=False)})
+        over = served.ask("GET", "/readyz")[0]
+
+    status = fleet_status(view, {"metadata": {"name": "home"}}, "2026-01-01T00:00:00Z")
+    current = next(c for c in status["conditions"] if c["type"] == "Current")
+    assert (ready, over, held) == (200, 200, {(): 1})
+    assert [answer[0] for answer in (read, passed)] == [503, 503]
+    assert message in str(read[1])
+    assert message in str(passed[1])
+    assert (current["status"], current["reason"]) == ("False", "InternalError")
+    assert current["message"] == f"{message}; old stays applied"
+    assert status["held"]["revision"] == "new"
 
 
 def test_a_source_that_is_gone_for_long_makes_it_not_ready_and_no_less_alive() -> None:
