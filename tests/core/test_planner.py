@@ -18,6 +18,7 @@ from reconciler.core.observation import (
     Observation,
     ObservedPool,
     Obstacle,
+    Pending,
     PortHolder,
     TargetState,
     starts_again,
@@ -379,6 +380,31 @@ def test_a_model_that_is_gone_from_the_disk_is_fetched_again_whatever_the_policy
     assert planned == ([("ModelGone", *expected)] if expected else [])
     assert [c.impact.download_bytes for c in made.changes] == [GIB] * len(planned)
     assert whole.changes == ()
+
+
+@pytest.mark.parametrize("reason", ["ModelCorrupt", "ModelUnavailable", "DownloadFailed"])
+@pytest.mark.parametrize("waits_for", ["as it runs", "what is declared", "what was declared"])
+@pytest.mark.parametrize("pid", [7, None])
+def test_a_service_is_blocked_while_its_node_refuses_the_model_that_is_declared(
+    reason: str, waits_for: str, pid: int | None
+) -> None:
+    want = workload("chat", models=(model_file(size_bytes=GIB),))
+    before = workload("chat", models=(model_file(size_bytes=GIB),), settings={"contextSize": 4096})
+    of, digest = {
+        "as it runs": (want, None),
+        "what is declared": (before, want.inputs_digest),
+        "what was declared": (want, before.inputs_digest),
+    }[waits_for]
+    pending = Pending(reason, "other bytes", inputs_digest=digest)
+    have = instance("chat", of=of, pending=pending, pid=pid, ready=pid is not None, port=8080)
+
+    made = plan([want], observed(have, cached={"ab" * 32}))
+
+    is_refused = reason != "DownloadFailed" and waits_for != "what was declared"
+    left = "; left as it is" if pid else ""
+    expected = [(reason, f"other bytes{left}")] if is_refused else []
+    assert [(b.reason, b.message) for b in made.blocked] == expected
+    assert not (made.changes and is_refused)
 
 
 def test_removals_beyond_the_limits_wait_for_exactly_their_token() -> None:
