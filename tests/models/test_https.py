@@ -75,7 +75,9 @@ def test_a_file_arrives_whole_with_its_digest_and_its_progress(tmp_path: Path) -
 def test_a_cut_download_goes_on_where_it_ended(tmp_path: Path) -> None:
     with FileServer(DATA) as server:
         server.cut_after = 300_000
-        with pytest.raises(DownloadFailed, match=r"of 1024000 bytes; the next attempt continues from"):
+        with pytest.raises(
+            DownloadFailed, match=r"of 1024000 bytes; the next attempt continues from"
+        ):
             download(server.url, tmp_path / "m")
         server.cut_after = None
 
@@ -86,6 +88,25 @@ def test_a_cut_download_goes_on_where_it_ended(tmp_path: Path) -> None:
     assert partial.resumed
     assert partial.sha256 == SHA256
     assert (tmp_path / "m").read_bytes() == DATA
+
+
+@pytest.mark.parametrize(
+    ("sha256", "follows"),
+    [(None, "starts over: its server sends no strong ETag"), (SHA256, "continues from there")],
+)
+def test_a_cut_download_reports_what_the_next_attempt_does(
+    tmp_path: Path, sha256: str | None, follows: str
+) -> None:
+    with FileServer(DATA) as server:
+        server.etag = server.last_modified = None
+        server.cut_after = 300_000
+        with pytest.raises(DownloadFailed, match=follows):
+            download(server.url, tmp_path / "m", sha256=sha256)
+        server.cut_after = None
+
+        resumed = download(server.url, tmp_path / "m", sha256=sha256).resumed
+
+    assert resumed == (sha256 is not None)
 
 
 def test_a_part_with_status_200_continues_a_cut_download(tmp_path: Path) -> None:
