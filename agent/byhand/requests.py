@@ -21,7 +21,6 @@ from typing import Any
 from agent.state.directory import StateDir
 from reconciler.api.errors import StateError
 from reconciler.api.meta import ObjectRef
-from reconciler.atomic import atomic_write
 from reconciler.ownfile import read_or_move
 
 STOP, RESTART = "stop", "restart"
@@ -56,7 +55,7 @@ def ask(state: StateDir, action: str, refs: Iterable[ObjectRef]) -> ActionReques
     text = json.dumps({"action": action, "refs": [list(ref) for ref in request.refs]})
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
-        atomic_write(file, text.encode())
+        state.write(file, text.encode(), is_stop=action == STOP)
     except OSError as error:
         raise StateError(f"{file}: cannot be written: {error.strerror}") from error
     return request

@@ -13,7 +13,6 @@ from typing import Any
 
 from agent.state.directory import StateDir
 from reconciler.api.meta import ObjectRef
-from reconciler.atomic import atomic_write
 from reconciler.ownfile import glance, read_or_move
 
 _log = logging.getLogger(__name__)
@@ -24,7 +23,7 @@ class Restarts:
     the owner of the state directory uses it, in one thread."""
 
     def __init__(self, state: StateDir) -> None:
-        self._path = _path(state)
+        self._state, self._path = state, _path(state)
         self._pids = read_or_move(self._path, _parse) or {}
 
     @property
@@ -50,7 +49,7 @@ class Restarts:
         rows = [{"ref": list(ref), "pid": pid} for ref, pid in sorted(pids.items())]
         try:
             if rows:
-                atomic_write(self._path, json.dumps(rows, indent=1).encode())
+                self._state.write(self._path, json.dumps(rows, indent=1).encode())
             else:
                 self._path.unlink(missing_ok=True)
         except OSError as error:

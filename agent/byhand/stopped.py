@@ -17,7 +17,6 @@ from agent.process.records import dump_launch, parse_launch
 from agent.state.directory import StateDir
 from reconciler.api.errors import StateError
 from reconciler.api.meta import ObjectRef
-from reconciler.atomic import atomic_write
 from reconciler.ownfile import WRONG, glance, read_or_move
 
 _Row = tuple[str, Launch | None, float | None]
@@ -32,7 +31,7 @@ class Stopped:
 
     def __init__(self, state: StateDir) -> None:
         """Raises StateError if the notes cannot be read: a stopped service must not start."""
-        self._path = _path(state)
+        self._state, self._path = state, _path(state)
         lost = "what was stopped by hand starts again"
         rows = read_or_move(self._path, _rows, lost=lost, keep=True) or {}
         self._digests = {ref: digest for ref, (digest, _, _) in rows.items()}
@@ -80,7 +79,7 @@ class Stopped:
     def _save(self, digests: dict[ObjectRef, str]) -> None:
         rows = [self._row(ref, digest) for ref, digest in sorted(digests.items())]
         try:
-            atomic_write(self._path, json.dumps(rows, indent=1).encode())
+            self._state.write(self._path, json.dumps(rows, indent=1).encode(), is_stop=True)
         except OSError as error:
             raise StateError(f"{self._path}: cannot be written: {error.strerror}") from error
         self._digests = digests

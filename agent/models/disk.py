@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from agent.state.room import Removable, name_largest
 from reconciler.api.errors import DiskFull
 from reconciler.api.quantity import show_at_least, show_bytes
 from reconciler.models.partial import CHUNK
@@ -66,6 +67,7 @@ class Reservations:
     root: Path
     stated_keep: int | None
     make_room: MakeRoom
+    removable: Callable[[], list[Removable]] = list  # what a person may remove
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _missing: dict[object, tuple[str, int]] = field(default_factory=dict)
 
@@ -105,5 +107,5 @@ class Reservations:
         return (
             f"{comes} still to come, {show_bytes(space.free_bytes)} are free on the disk of"
             f" {self.root}, {show_bytes(space.keep_bytes)} of that stay free{reserved}: free"
-            f" {show_at_least(short)} there"
+            f" {show_at_least(short)} there{name_largest(self.removable())}"
         )

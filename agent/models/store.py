@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import shlex
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from agent.models.damage import damage_of
 from agent.models.disk import Reservations, free_space, used_bytes
 from agent.models.downloads import Download, DownloadPhase, Downloads, Transfer
 from agent.models.partial_files import clear, give_up, is_in_use, lock, only_user, touched
+from agent.state.room import Removable, name_largest, removable_logs
 from agent.state.writable import why_unwritable
 from agent.system.clock import Clock, SystemClock
 from reconciler.api.digest import digest
@@ -65,8 +67,9 @@ class ModelStore:
     ) -> None:
         self.root = root
         self._arriving = root / "partial"
-        self._room = Reservations(root, min_free_bytes, self._make_room)
+        self._room = Reservations(root, min_free_bytes, self._make_room, self._removable)
         self._spare: frozenset[str] = frozenset()
+        self._needed: Collection[str] | None = None  # digests; None: not known
         self._hf_token_file = hf_token_file
         self._pin = pin
         self._in_turn = in_turn
@@ -185,6 +188,7 @@ class ModelStore:
         for model in arriving.values():
             if (known := self._expected(model)) and (held := self.contents.changed(known)):
                 arrived[model.identities[0]] = held.own_bytes  # to be verified, not fetched
+        self._needed = needed
         if needed is not None:
             self._spare = frozenset(self.contents.unneeded(self.kept(needed)))
         contents = (self.contents.get(digest) for digest in self._spare)
@@ -196,6 +200,7 @@ class ModelStore:
             space.keep_bytes,
             arrived=arrived,
             given_up_bytes=others + spare,
+            removable=name_largest(self._removable()) if arriving else "",
         )
 
     def why_unwritable(self) -> str | None:
@@ -305,6 +310,30 @@ class ModelStore:
                     place,
                     show_bytes(gone),
                 )
+
+    def _removable(self) -> list[Removable]:
+        """Models that no service of this machine needs, partial files that nobody works on, and the
+        engine logs beside the store."""
+        items = removable_logs(self.root.parent / "logs")
+        if self._needed is not None:
+            items += [
+                Removable(
+                    "an unused model of",
+                    stocked.model.own_bytes,
+                    f"fleet-agent store rm {stocked.model.digest[:12]}",
+                )
+                for stocked in self.inventory()
+                if stocked.model.digest not in self._needed
+            ]
+        mine = {self._place(model) for model in self._downloads.models()}
+        items += [
+            Removable(
+                "a partial download of", used_bytes(place), f"rm -r {shlex.quote(str(place))}"
+            )
+            for place in self._places()
+            if place not in mine and not is_in_use(place)
+        ]
+        return items
 
     @contextmanager
     def _alone(self, place: Path, transfer: Transfer) -> Iterator[None]:

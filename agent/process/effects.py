@@ -28,6 +28,7 @@ from agent.process.spawn import spawn, write_files
 from agent.process.unit import Unit
 from agent.state.apikey import keep_copy
 from agent.state.directory import StateDir
+from agent.state.room import rotate
 from agent.system.clock import Clock
 from reconciler.api.errors import EngineError, ReconcilerError, StateError, error_text
 from reconciler.api.meta import ObjectRef
@@ -219,7 +220,7 @@ class Effects:
         """Rotate the log. Serialized: a second rotation at once would copy the file that was just
         emptied."""
         with self._rotating:
-            logs.rotate(self._state.log_file(ref))
+            rotate(self._state.log_file(ref))
 
     def _rewrite(self, ref: ObjectRef, ask: events.Rewrite) -> Event | None:
         """Write the files here, where no other thread writes them; the request to the process,

@@ -13,7 +13,8 @@ from pathlib import Path
 from threading import Event
 from typing import BinaryIO
 
-from agent.process.logs import LOG_CAP_BYTES, LOG_KEEP, START_MARK
+from agent.process.logs import START_MARK
+from agent.state.room import LOG_CAP_BYTES, LOG_KEEP
 
 _REMEMBERED_BYTES = 1024  # enough to find the place again where reading ended
 _BLOCK_BYTES = 64 << 10

@@ -1,19 +1,15 @@
 """The log of a service's process: one file that the process appends to, rotated under it.
 
 The process has the file itself, not a pipe to us, so it keeps logging while we are away. Rotation
-therefore copies and truncates; lines written between the two are lost, as with logrotate.
+(`agent.state.room.rotate`) therefore copies and truncates; lines written between the two are lost,
+as with logrotate.
 """
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import os
-import shutil
 from pathlib import Path
 
-LOG_CAP_BYTES = 10 * 1024 * 1024
-LOG_KEEP = 3  # older files: current.log.1 is the newest
 START_MARK = b"--- fleet-reconciler starts "
 _TAIL_BYTES = 64 * 1024
 
@@ -46,23 +42,3 @@ def tail_of_run(path: Path, marker: str) -> str:
         return ""
     _, separator, after = text.rpartition(f"{marker}\n")
     return after if separator else text
-
-
-def rotate(path: Path, cap_bytes: int = LOG_CAP_BYTES, keep: int = LOG_KEEP) -> bool:
-    """Rotate the file if it is over its cap: keep its last `cap_bytes` as current.log.1, shift the
-    older ones, and truncate it. Returns whether it did."""
-    try:
-        size = path.stat().st_size
-    except OSError:
-        return False
-    if size < cap_bytes:
-        return False
-    older = [path.with_name(f"{path.name}.{number}") for number in range(1, keep + 1)]
-    for newer, target in reversed(list(itertools.pairwise(older))):
-        with contextlib.suppress(FileNotFoundError):
-            newer.replace(target)
-    with path.open("rb") as source, older[0].open("wb") as copy:
-        source.seek(max(0, size - cap_bytes))
-        shutil.copyfileobj(source, copy)
-    os.truncate(path, 0)  # the writer appends, so it continues at 0
-    return True

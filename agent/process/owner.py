@@ -25,6 +25,7 @@ from agent.process import events
 from agent.process.admission import StartAdmission
 from agent.process.events import Event, ProcessTiming
 from agent.process.launch import Launch, ProcessSnapshot
+from agent.process.log_keeper import leave_behind
 from agent.process.pidwatch import PidWatch
 from agent.process.units import Units
 from agent.state.directory import StateDir
@@ -65,6 +66,7 @@ class Processes:
         changed: Callable[[], None] = lambda: None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
+        self._root = state.root
         self._clock: Clock = clock or SystemClock()
         self._timing = timing or ProcessTiming()
         self._changed = changed
@@ -177,6 +179,8 @@ class Processes:
             self._submit(self._end)
             self._thread.join()
         self._units.close()
+        if left := [state.pid for state in self._snapshot if state.pid]:
+            leave_behind(self._root, left)
         self._watch.close()
         self._waking.close()
         self._woken.close()

@@ -16,7 +16,7 @@ from agent.process.model_state import Quarantined, Reloading, ReloadStage
 from agent.process.orphan import is_elsewhere
 from agent.state.directory import StateDir
 from reconciler.api.meta import ObjectRef
-from reconciler.atomic import atomic_write, sync_directory
+from reconciler.atomic import sync_directory
 from reconciler.core.observation import Location
 from reconciler.fleet.command import Command, KeyPlace, Probe
 from reconciler.fleet.workload import PoolNeed
@@ -63,7 +63,7 @@ class Records:
     def write(self, record: ProcessRecord) -> None:
         """Write a record; it is durable on return. OSError if the disk does not take it."""
         path = self._state.record_file(record.launch.ref)
-        atomic_write(path, json.dumps(_dump(record), ensure_ascii=False, indent=1).encode())
+        self._state.write(path, json.dumps(_dump(record), ensure_ascii=False, indent=1).encode())
 
     def remove(self, ref: ObjectRef) -> None:
         with contextlib.suppress(FileNotFoundError):

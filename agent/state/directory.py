@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import logging
 import os
 import shlex
 import stat
@@ -13,13 +14,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from agent.state.lock import OwnerLock
+from agent.state.room import is_full, make_room, name_largest, removable_logs
 from agent.state.writable import free_bytes, takes_files, why_unwritable
 from reconciler.api.errors import StateError, error_text
 from reconciler.api.meta import ObjectRef
-from reconciler.api.quantity import show_at_least
+from reconciler.api.quantity import show_at_least, show_bytes
+from reconciler.atomic import atomic_write
 
+_log = logging.getLogger(__name__)
 _FOLDERS = ("records", "logs", "desired", "models", "workloads")
 _ROOM_BYTES = 256 << 10  # a record, an engine's files, the first lines of its log
+_RESERVE = ".reserve"  # room for what a stop writes, on a disk that is full
 _LONGEST_SLUG = 200  # a file name may have 255 bytes
 
 
@@ -94,6 +99,10 @@ class StateDir:
                     and status.st_uid == os.geteuid()
                 ):
                     folder.chmod(stat.S_IMODE(status.st_mode) & ~0o022)
+        for log in self.logs.glob("*/current.log*"):
+            with contextlib.suppress(OSError):
+                if log.lstat().st_mode & 0o077:  # as earlier versions made them
+                    log.chmod(0o600)
 
     def lock(self) -> None:
         """Become the only user, until `unlock` or the end of this process.
@@ -104,6 +113,7 @@ class StateDir:
             self._lock.take()
         except OSError as error:
             raise self._unusable(error_text(error)) from error
+        self._reserve()
 
     def unlock(self) -> None:
         """Let another process in. Harmless when not locked."""
@@ -132,17 +142,59 @@ class StateDir:
             raise self._unusable(error_text(error)) from error
         return True
 
+    def write(self, path: Path, data: bytes, *, is_stop: bool = False) -> None:
+        """Replace a file of this directory, as `atomic_write` does. On a full disk, engine logs are
+        cut for it. `is_stop`: a stop by hand may take the reserve as well. Raises OSError."""
+        try:
+            atomic_write(path, data)
+        except OSError as error:
+            has_room = is_full(error) and (
+                self._cut_logs() or (is_stop and self._give_up_reserve())
+            )
+            if not has_room:
+                raise
+            atomic_write(path, data)
+
+    def _reserve(self) -> None:
+        reserve = self.root / _RESERVE
+        with contextlib.suppress(OSError):  # a full disk now: then the next owner
+            if not reserve.exists():
+                atomic_write(reserve, bytes(_ROOM_BYTES), durable=False)
+
+    def _cut_logs(self) -> bool:
+        """Cut large engine logs. Return True if that freed anything."""
+        freed = make_room(self.logs)
+        if freed:
+            _log.warning(
+                "%s: the disk is full: %s of engine logs are cut", self.logs, show_bytes(freed)
+            )
+        return freed > 0
+
+    def _give_up_reserve(self) -> bool:
+        try:
+            (self.root / _RESERVE).unlink()
+        except OSError:
+            return False
+        return True
+
     def why_unwritable(self) -> str | None:
         """Why no new record, and what else a start writes, would find a place now; None where it
         would. Tried, since a file system may refuse for more reasons than it tells."""
         trial = self.records / ".room"
         try:
-            trial.write_bytes(bytes(_ROOM_BYTES))
+            try:
+                trial.write_bytes(bytes(_ROOM_BYTES))
+            except OSError as error:
+                if not is_full(error) or not self._cut_logs():
+                    raise
+                trial.write_bytes(bytes(_ROOM_BYTES))
         except OSError as error:
-            return f"the state directory cannot be written: {error.strerror}"
+            largest = name_largest(removable_logs(self.logs)) if is_full(error) else ""
+            return f"the state directory cannot be written: {error.strerror}{largest}"
         finally:
             with contextlib.suppress(OSError):
                 trial.unlink()
+        self._reserve()
         return None
 
     def why_takes_nothing(self) -> str | None:
@@ -157,6 +209,7 @@ class StateDir:
         return (
             f"the state directory cannot be written: {os.strerror(errno.ENOSPC)};"
             f" free {show_at_least(_ROOM_BYTES - free)} on the disk of {self.root}"
+            f"{name_largest(removable_logs(self.logs))}"
         )
 
     def why_takes_nothing_of(self, ref: ObjectRef) -> str | None:

@@ -120,7 +120,7 @@ class _Disk:
             names += f" and {len(tenants) - _SHOWN} more" if len(tenants) > _SHOWN else ""
             reserved = show_bytes(self.ledger.taken_bytes(_POOL))
             text += f"; {reserved} of that are reserved for {names}, {show_bytes(left)} are left"
-        message = f"{text}; free {show_at_least(need.bytes - left)} there"
+        message = f"{text}; free {show_at_least(need.bytes - left)} there{seen.removable}"
         return Blocked(change.ref, "DiskFull", message, change.source, change.target, (change.ref,))
 
 

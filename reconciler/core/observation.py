@@ -145,6 +145,7 @@ class ObservedDisk:
     keep_bytes: int
     arrived: Mapping[str, int] = field(default_factory=dict)
     given_up_bytes: int = 0
+    removable: str = ""  # the end of a message: the largest things that a person may remove
 
     @property
     def room_bytes(self) -> int:

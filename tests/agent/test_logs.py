@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from agent.cli import main
-from agent.process import logs
 from agent.process.logreader import LogFile, LogReader
 from agent.state.directory import StateDir
+from agent.state.room import rotate
 from reconciler.console.logview import show
 from tests.support.builders import ref
 from tests.support.wait import PATIENCE_S, wait_for
@@ -137,7 +137,7 @@ def test_no_line_is_lost_or_said_twice_when_a_log_is_rotated_between_two_looks(
         write(50)
         seen += reader.more()
         write(20)  # seen by nobody before the file is cut
-        assert logs.rotate(log, cap_bytes=10_000)
+        assert rotate(log, cap_bytes=10_000)
         write(5)
         seen += reader.more()
 

@@ -23,10 +23,10 @@ from agent.process.admission import ADMITS_ALL, Beside
 from agent.process.cputime import processor_seconds
 from agent.process.effects import Effects
 from agent.process.launch import Phase
-from agent.process.logs import LOG_CAP_BYTES
 from agent.process.owner import Processes
 from agent.process.pidwatch import PidWatch
 from agent.state.directory import StateDir
+from agent.state.room import LOG_CAP_BYTES
 from reconciler.api.errors import StateError
 from tests.support.owner import (
     BACKOFF_S,

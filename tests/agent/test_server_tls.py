@@ -17,9 +17,9 @@ import pytest
 import yaml
 
 from agent.cli import main
-from agent.process.logs import rotate
 from agent.server import ListenSettings, served
 from agent.server.tls import TlsFiles, certificate_sha256, open_tls
+from agent.state.room import rotate
 from reconciler.agents.client import AgentClient, LogPart
 from reconciler.agents.credentials import AgentCredentials
 from reconciler.api.errors import StateError

@@ -23,6 +23,7 @@ from agent.process.port_choice import choose_ports
 from agent.process.ports import PortBook, answers, can_bind, not_local
 from agent.process.records import ProcessRecord, Records
 from agent.state.directory import StateDir, default_root, slug
+from agent.state.room import rotate
 from reconciler.api.errors import StateError
 from reconciler.api.meta import ObjectRef
 from reconciler.atomic import atomic_write
@@ -301,7 +302,7 @@ def test_a_log_is_rotated_behind_the_back_of_its_writer(tmp_path: Path) -> None:
 
     for number in range(6):
         os.write(writer, f"{number}\n".encode() * 100)
-        assert logs.rotate(path, cap_bytes=150, keep=3)
+        assert rotate(path, cap_bytes=150, keep=3)
     os.write(writer, b"after\n")
     os.close(writer)
 
@@ -315,7 +316,7 @@ def test_rotation_keeps_the_end_of_a_log_that_grew_too_far(tmp_path: Path) -> No
     path = tmp_path / "current.log"
     path.write_bytes(b"a" * 10_000 + b"end")
 
-    logs.rotate(path, cap_bytes=100)
+    rotate(path, cap_bytes=100)
 
     assert path.with_name("current.log.1").read_bytes() == b"a" * 97 + b"end"
 
@@ -323,9 +324,9 @@ def test_rotation_keeps_the_end_of_a_log_that_grew_too_far(tmp_path: Path) -> No
 def test_a_small_or_missing_log_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "current.log"
 
-    assert not logs.rotate(path)
+    assert not rotate(path)
     path.write_text("x")
-    assert not logs.rotate(path)
+    assert not rotate(path)
 
 
 def test_the_tail_of_a_run_excludes_the_runs_before(tmp_path: Path) -> None:

@@ -494,6 +494,36 @@ def test_a_download_gets_the_room_of_what_nothing_needs(tmp_path: Path) -> None:
         assert leftovers(root) == []
 
 
+def test_a_full_disk_is_reported_with_what_may_go_and_the_commands_that_remove_it(
+    tmp_path: Path,
+) -> None:
+    with (
+        small_disk(tmp_path / "state", 40 << 20) as state,
+        FileServer(b"") as server,
+        opened(state / "models", min_free_bytes=0) as store,
+    ):
+        server.files = {"/files/new": b"n" * (30 << 20)}
+        new = ModelFile("new", server.url.replace("model.gguf", "new"), "mlx")
+        (tmp_path / "old").write_bytes(b"o" * (4 << 20))
+        stored = store.take_in(ModelFile("old", f"file://{tmp_path}/old", "mlx"))
+        log = state / "logs" / "default_chat" / "current.log"
+        log.parent.mkdir(parents=True)
+        log.write_bytes(b"x" * (9 << 20))
+        log.with_name("current.log.1").write_bytes(b"x" * (2 << 20))
+
+        store.ensure(new)
+        seen = store.disk([new], needed=())
+        message = settle(store, new)
+
+        assert seen
+        assert message.endswith(seen.removable)
+        assert seen.removable == (
+            f"; the largest that may go: a log of over 8.0 MiB (`truncate -s 0 {log}`), an unused"
+            f" model of 4.0 MiB (`fleet-agent store rm {stored.digest[:12]}`), an old log of"
+            f" 2.0 MiB (`rm {log}.1`)"
+        )
+
+
 def test_only_so_many_run_at_once(tmp_path: Path, tiny: bytes) -> None:
     with FileServer(tiny) as server, opened(tmp_path, max_downloads=2) as store:
         server.go_on.clear()

@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import signal
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from reconciler.api.meta import HOLD_ANNOTATION
 from tests.support.fleets import document, model, service
 from tests.support.pids import alive
 from tests.support.reconciler import Fleet, Machine
+from tests.support.small_disk import small_disk
 from tests.support.wait import wait_for
 
 pytestmark = pytest.mark.e2e
@@ -52,6 +54,28 @@ def test_a_running_agent_stops_a_service_and_keeps_it_stopped_until_a_restart(
     assert "default/chat: ready at http://" in restarted.err
     assert "not started here" in machine.reconcile("stop", "chatt").err
     assert machine.wait_ready("chat").port == chat.port
+
+
+def test_a_stop_works_on_a_full_disk_with_an_agent_and_without(
+    machine: Machine, fleet: Fleet
+) -> None:
+    fleet.push_service("chat")
+    fleet.push_service("more")
+    with small_disk(machine.state, 16 << 20):
+        running = machine.daemon("--fleet", fleet.url, "--node", "here")
+        pids = [machine.wait_ready(name).pid for name in ("chat", "more")]
+        subprocess.run(
+            ["dd", "if=/dev/zero", f"of={machine.state}/other"], capture_output=True, check=False
+        )
+
+        stopped = machine.agent("stop", "chat")
+        running.end()
+        also = machine.agent("stop", "more")
+
+        assert (stopped.code, also.code) == (0, 0), stopped.err + also.err
+        assert not any(alive(pid) for pid in pids if pid)
+        machine.daemon("--fleet", fleet.url, "--node", "here").wait_said("msg=plan")
+        assert "StoppedByHand" in machine.agent("status").out
 
 
 def test_a_hung_engine_is_named_with_the_command_that_starts_another(

@@ -7,6 +7,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from agent.state.directory import StateDir
+from agent.state.room import LOG_CAP_BYTES
 from tests.support.client import complete, context_size
 from tests.support.fleets import model
 from tests.support.llama_server import llama_server
@@ -37,6 +39,11 @@ def test_once_prints_the_plan_with_its_outcomes_and_ends_when_all_is_ready(
     endpoint = now["chat"].endpoint
     assert endpoint
     assert complete(endpoint)
+
+    log = StateDir(machine.state).log_file(now["chat"].ref)  # that grows while no agent is here
+    with log.open("ab") as file:
+        file.write(b"x" * (LOG_CAP_BYTES + 1))
+    wait_for(lambda: log.stat().st_size < LOG_CAP_BYTES, "the log is rotated")
 
     again = machine.reconcile("-C", fleet.url, "--local", "--once", "-o", "json")
     assert again.code == OK
