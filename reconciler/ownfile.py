@@ -53,8 +53,15 @@ def read_or_move(
     """The same, for who owns the file: a damaged one is moved aside, and that is said with what is
     `lost` with it. None: there is none any more. `keep`: one that the disk does not give now is
     not forgotten. Raises StateError for it."""
+    return read_bytes_or_move(path, lambda data: parse(parse_json(data)), lost=lost, keep=keep)
+
+
+def read_bytes_or_move(
+    path: Path, parse: Callable[[bytes], T], *, lost: str = "", keep: bool = False
+) -> T | None:
+    """The same of a file that is no JSON."""
     try:
-        return read_json(path, parse)
+        return read_bytes(path, parse)
     except Unreadable as error:
         if keep:
             raise StateError(f"{path}: cannot be read: {error}") from error

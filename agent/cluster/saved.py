@@ -12,7 +12,7 @@ from reconciler.api.errors import SourceError
 from reconciler.atomic import atomic_write
 from reconciler.kube.crsource.documents import document
 from reconciler.kube.objects import Manifest, ObjectId, id_of
-from reconciler.ownfile import glance
+from reconciler.ownfile import read_or_move
 
 _FORMAT = 1
 _DAMAGE = (ValueError, KeyError, TypeError, AttributeError)
@@ -36,7 +36,7 @@ def save(path: Path, location: str, followed: Followed) -> None:
 
 def saved(path: Path, location: str) -> Followed | None:
     """What was last followed of this cluster; None if nothing was, or the file is damaged."""
-    return glance(path, lambda record: _followed(record, location))
+    return read_or_move(path, lambda record: _followed(record, location))
 
 
 def _followed(record: Mapping[str, Any], location: str) -> Followed | None:

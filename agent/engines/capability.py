@@ -18,7 +18,7 @@ from agent.process.spawn import inherited
 from reconciler.api.errors import EngineError
 from reconciler.atomic import atomic_write
 from reconciler.core.observation import RuntimeFound
-from reconciler.ownfile import glance
+from reconciler.ownfile import glance, read_or_move
 from reconciler.runtimes import RUNTIMES, resolve
 from reconciler.runtimes.runtime import EngineProgram, Runtime
 
@@ -76,7 +76,8 @@ class Versions:
         self._file = file
         self._read_only = read_only
         self._lock = threading.Lock()
-        self._known = glance(file, _versions) or {}  # not ours: it is read again
+        read = glance if read_only else read_or_move
+        self._known = read(file, _versions) or {}
         self._asked: set[str] = set()
 
     def __call__(self, runtime: Runtime, engine: EngineFound) -> str | None:

@@ -18,7 +18,6 @@ from agent.models.disk import used_bytes
 from agent.models.downloads import DownloadPhase, Transfer
 from reconciler.api.digest import digest
 from reconciler.api.errors import DownloadFailed, HeaderError, ModelCorrupt
-from reconciler.api.plain_json import parse_json
 from reconciler.atomic import atomic_write
 from reconciler.fleet.model_file import ModelFile
 from reconciler.memory import ModelFacts
@@ -27,6 +26,7 @@ from reconciler.models.partial import Partial
 from reconciler.models.scheme import FetchRequest, FileListing, ListRequest, RemoteFile
 from reconciler.models.sources import fetch, list_files
 from reconciler.models.tree import entry_of, shards_of, tree_digest
+from reconciler.ownfile import read_or_move
 
 _LONGEST_NAME = 128
 _FINISHED = "finished.json"
@@ -201,11 +201,10 @@ class _FetchedFiles:
 
 
 def _read_finished(place: Path) -> dict[str, Mapping[str, object]]:
-    try:
-        noted = parse_json((place / _FINISHED).read_bytes())
+    def parse(noted: Mapping[str, object]) -> dict[str, Mapping[str, object]]:
         return {str(k): v for k, v in noted.items() if isinstance(v, dict)}
-    except (OSError, ValueError, AttributeError):  # missing or damaged: then each is requested
-        return {}
+
+    return read_or_move(place / _FINISHED, parse, lost="each file is requested again") or {}
 
 
 def _identity(remote: RemoteFile) -> str | None:

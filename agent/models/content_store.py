@@ -33,7 +33,7 @@ from reconciler.atomic import atomic_write, sync_directory
 from reconciler.memory import ModelFacts
 from reconciler.models.file import identity_on_disk, version_of
 from reconciler.models.tree import check_paths
-from reconciler.ownfile import glance
+from reconciler.ownfile import glance, read_or_move
 
 _MANIFEST = ".model.json"
 _FACTS = ".facts.json"
@@ -146,7 +146,7 @@ class ContentStore:
 
     def inventory(self) -> tuple[Stocked, ...]:
         """Every model with the sources it answers for: it was the first that came from them."""
-        notes = [_read_json(note) for note in sorted(self._sources.glob("*.json"))]
+        notes = [self._read_json(note) for note in sorted(self._sources.glob("*.json"))]
         return tuple(
             Stocked(
                 model,
@@ -167,14 +167,14 @@ class ContentStore:
             with contextlib.suppress(OSError):  # another process removed it
                 times.append((note.stat().st_mtime, note))
         for _, note in sorted(times, reverse=True)[:most]:
-            noted = _read_json(note)
+            noted = self._read_json(note)
             digest = str(noted.get("sha256"))
             if _DIGEST.fullmatch(digest) and (model := self.get(digest)) is not None:
                 yield str(noted.get("source")), model
 
     def first_verified(self, origin: str) -> str | None:
         """The digest of a ModelFile.origin when it was first verified here."""
-        entry = _read_json(self._source_file(origin))
+        entry = self._read_json(self._source_file(origin))
         digest = entry.get("sha256")
         return digest if isinstance(digest, str) and _DIGEST.fullmatch(digest) else None
 
@@ -185,7 +185,7 @@ class ContentStore:
             return None
         if digest not in self._facts:
             cache = self._models / digest / _FACTS
-            facts = load_facts(cache)
+            facts = load_facts(cache, read_only=self._read_only)
             if facts is None and not self._is_changed(stored):
                 facts = self._read_again(stored, cache)
             if facts is None:
@@ -303,7 +303,7 @@ class ContentStore:
                 self._forget(folder.name)
                 self._discard(folder)
         for note in self._sources.glob("*.json"):
-            if _read_json(note).get("sha256") in gone:
+            if self._read_json(note).get("sha256") in gone:
                 note.unlink(missing_ok=True)
         return gone
 
@@ -345,7 +345,7 @@ class ContentStore:
 
     def _read_manifest(self, digest: str) -> StoredModel | None:
         top = self._models / digest
-        match _read_json(top / _MANIFEST):
+        match self._read_json(top / _MANIFEST):
             case {"file": str(name), "sizeBytes": int(size), "format": str(form), **rest}:
                 folder = Path(str(rest.get("folder", ""))).name
                 files = _read_files(rest.get("files", [[name, size, digest]]))
@@ -392,6 +392,11 @@ class ContentStore:
                 save_facts(cache, facts)
         return facts
 
+    def _read_json(self, path: Path) -> dict[str, object]:
+        """A JSON object; empty if the file is missing or damaged, which callers treat alike."""
+        read = glance if self._read_only else read_or_move
+        return read(path, dict) or {}
+
     def _source_file(self, origin: str) -> Path:
         return self._sources / f"{hashlib.sha256(origin.encode()).hexdigest()}.json"
 
@@ -432,8 +437,3 @@ def _read_seconds(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
         return None
     return float(value)
-
-
-def _read_json(path: Path) -> dict[str, object]:
-    """A JSON object; empty if the file is missing or damaged, which callers treat alike."""
-    return glance(path, dict) or {}

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from reconciler import __version__
-from reconciler.api.plain_json import parse_json
 from reconciler.atomic import atomic_write
 from reconciler.memory import ModelFacts
 from reconciler.models.header_cache import dump_facts, parse_facts
+from reconciler.ownfile import glance, read_or_move
 
 
 def save_facts(path: Path, facts: ModelFacts) -> None:
@@ -17,11 +19,11 @@ def save_facts(path: Path, facts: ModelFacts) -> None:
     atomic_write(path, json.dumps(value).encode())
 
 
-def load_facts(path: Path) -> ModelFacts | None:
+def load_facts(path: Path, *, read_only: bool = False) -> ModelFacts | None:
     """None if another version wrote them: it may have read the header differently."""
-    try:
-        entry = parse_json(path.read_bytes())
-        facts = parse_facts(entry["facts"])
-    except (OSError, ValueError, AttributeError, KeyError, TypeError):  # missing, or damaged
-        return None
-    return facts if entry.get("version") == __version__ else None
+    read = glance if read_only else read_or_move
+    return read(path, _facts)
+
+
+def _facts(entry: Mapping[str, Any]) -> ModelFacts | None:
+    return parse_facts(entry["facts"]) if entry["version"] == __version__ else None

@@ -143,7 +143,7 @@ class DriftWatch:
     _worker: Worker = field(init=False)
 
     def __post_init__(self) -> None:
-        self._before = read_drifts(self.file)
+        self._before = read_drifts(self.file, is_owner=True)
         every_s = min(_LOOK_S, self.again_s)
         self._worker = Worker(
             *("drift", self._round),

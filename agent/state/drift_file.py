@@ -15,7 +15,7 @@ from typing import Any
 from agent.state.directory import StateDir
 from reconciler.atomic import atomic_write
 from reconciler.core.observation import Drift, DriftKind
-from reconciler.ownfile import glance
+from reconciler.ownfile import glance, read_or_move
 
 Known = Mapping[str, tuple[int, tuple[Drift, ...]]]
 """A service's label -> its process then, and how that drifted."""
@@ -25,9 +25,11 @@ def drift_file(state: StateDir) -> Path:
     return state.desired / "drift.json"
 
 
-def read_drifts(file: Path) -> Known:
-    """What was written last; nothing where that is not there, or damaged."""
-    return glance(file, _known) or {}
+def read_drifts(file: Path, *, is_owner: bool = False) -> Known:
+    """What was written last; nothing where that is not there, or damaged. Its owner moves a damaged
+    file aside."""
+    read = read_or_move if is_owner else glance
+    return read(file, _known) or {}
 
 
 def write_drifts(file: Path, known: Known) -> None:

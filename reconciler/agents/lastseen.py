@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from reconciler.atomic import atomic_write
-from reconciler.ownfile import glance
+from reconciler.ownfile import read_or_move
 
 _WORTH_WRITING_S = 5.0
 
@@ -84,7 +84,7 @@ def _key(node: str, url: str) -> str:
 
 
 def _read(file: Path) -> dict[str, Seen]:
-    kept = glance(file, dict) or {}
+    kept = read_or_move(file, dict, lost="nodes that left the fleet may be unknown") or {}
     return {key: seen for key, raw in kept.items() if (seen := _seen(raw)) is not None}
 
 

@@ -14,9 +14,9 @@ from types import MappingProxyType
 from typing import Any
 
 from reconciler import __version__
-from reconciler.api.plain_json import parse_json
 from reconciler.atomic import atomic_write
 from reconciler.memory import ModelFacts
+from reconciler.ownfile import read_or_move
 
 _MOST_BYTES = 64 << 20  # of all entries; one is some KiB
 _LARGEST_ENTRY = 2 << 20
@@ -63,14 +63,10 @@ class HeaderCache:
         if self._folder is None:
             return None
         path = self._folder / f"{name}.json"
-        try:
-            with path.open("rb") as file:
-                entry = _parse(file.read(_LARGEST_ENTRY + 1))
-        except OSError:
-            return None
+        entry = read_or_move(path, _parse, lost="the header is read again")
         with contextlib.suppress(OSError):
             if entry is None:
-                path.unlink()
+                path.unlink(missing_ok=True)  # of another version
             else:
                 os.utime(path)  # entries in use stay
         return entry
@@ -92,7 +88,7 @@ class HeaderCache:
         for _, length, name in by_age:
             if count <= self._most_entries and size <= _MOST_BYTES:
                 return
-            if _NAME.fullmatch(name) or name.endswith(".tmp"):
+            if _NAME.fullmatch(name) or name.endswith((".tmp", ".corrupt")):
                 (folder / name).unlink(missing_ok=True)
                 count, size = count - 1, size - length
 
@@ -156,17 +152,13 @@ def _dump(entry: KnownHeader) -> bytes:
     return json.dumps(value).encode()
 
 
-def _parse(data: bytes) -> KnownHeader | None:
-    """None if it is damaged, or of another version, which may have read headers differently."""
-    try:
-        value = parse_json(data)
-        if value["version"] != __version__:
-            return None
-        identity = tuple((str(path), mark, int(size)) for path, mark, size in value["identity"])
-        facts = parse_facts(value["facts"]) if value["facts"] else None
-        match value:
-            case {"sizeBytes": int() | None as size, "digest": str() | None as digest}:
-                return KnownHeader(identity, RemoteHeader(size, digest, facts, str(value["why"])))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        pass
-    return None
+def _parse(value: Mapping[str, Any]) -> KnownHeader | None:
+    """None if it is of another version, which may have read headers differently."""
+    if value["version"] != __version__:
+        return None
+    identity = tuple((str(path), mark, int(size)) for path, mark, size in value["identity"])
+    facts = parse_facts(value["facts"]) if value["facts"] else None
+    match value:
+        case {"sizeBytes": int() | None as size, "digest": str() | None as digest}:
+            return KnownHeader(identity, RemoteHeader(size, digest, facts, str(value["why"])))
+    raise ValueError("it is no header")

@@ -15,8 +15,8 @@ from types import TracebackType
 from typing import Self
 
 from reconciler.api.errors import DiskFull, DownloadFailed
-from reconciler.api.plain_json import parse_json
 from reconciler.atomic import atomic_write
+from reconciler.ownfile import read_or_move
 
 Progress = Callable[[int, int | None], None]
 """Called with the bytes received and the total (None: unknown). May raise to stop the download."""
@@ -122,19 +122,10 @@ class Partial:
         return self._hash.hexdigest()
 
     def _read_note(self) -> None:
-        try:
-            note = parse_json(self._note.read_bytes())
-        except (OSError, ValueError):  # missing, or torn by a crash
-            note = None
-        match note:
-            case {
-                "sure": int(sure),
-                "validator": str() | None as validator,
-                "total": int() | None as total,
-            } if 0 <= sure <= os.fstat(self._file.fileno()).st_size:
-                self._sure, self.validator, self.total = sure, validator, total
-            case _:
-                self._sure = 0
+        note = read_or_move(self._note, _parse_note, lost="the download starts over")
+        self._sure = 0
+        if note is not None and note[0] <= os.fstat(self._file.fileno()).st_size:
+            self._sure, self.validator, self.total = note
         self._file.truncate(self._sure)
 
     def _hash_what_is_there(self) -> None:
@@ -161,3 +152,14 @@ class Partial:
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
             return DiskFull(f"no space left for {self.path}: free some, it goes on from here")
         return DownloadFailed(f"cannot write {self.path}: {error.strerror or error}")
+
+
+def _parse_note(note: object) -> tuple[int, str | None, int | None]:
+    match note:
+        case {
+            "sure": int(sure),
+            "validator": str() | None as validator,
+            "total": int() | None as total,
+        } if sure >= 0:
+            return sure, validator, total
+    raise ValueError("it is no note of a download")

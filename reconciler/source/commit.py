@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from reconciler.api.errors import NoSuchFolder, SourceError, error_text
 from reconciler.atomic import atomic_write
 from reconciler.fleet.fleet import RepositoryFile
+from reconciler.ownfile import read_bytes_or_move
 from reconciler.source.authorship import Authorship
 from reconciler.source.checkout import FleetFile, Unfollowed, YamlFile
 from reconciler.source.field_history import FieldHistory
@@ -43,6 +44,7 @@ _SUFFIXES = tuple(map(str.encode, SUFFIXES))
 _BATCH_BYTES = 2**25  # of blobs from one run of cat-file
 _ROW_BYTES = 128  # of a batch, for each blob: its header
 _LFS_MAX_BYTES = 1024
+_DIGEST = re.compile(rb"[0-9a-f]{64}")
 _MISSING = re.compile(rb"(?m)^[0-9a-f]{40,64} missing$")
 _LINK, _SUBMODULE = "120000", "160000"
 _WHAT = {_LINK: "a symbolic link", _SUBMODULE: "a submodule"}
@@ -288,10 +290,8 @@ class GitCheckout:
     def _sha256(self, entry: TreeEntry) -> str:
         """The digest of a blob. It is computed once per object id, which determines the bytes."""
         known = self._mirror.folder.parent / "sha256" / entry.oid
-        with contextlib.suppress(OSError, UnicodeDecodeError):
-            text = known.read_text()
-            if len(text) == 64:
-                return text
+        if text := read_bytes_or_move(known, _digest):
+            return text
         digest = hashlib.sha256()
         try:
             with self._mirror.stream(entry.oid) as blob:
@@ -342,3 +342,9 @@ def _write_beside(path: Path, text: str) -> None:
     with contextlib.suppress(OSError):  # only a cache: without it the digest is computed again
         path.parent.mkdir(exist_ok=True)
         atomic_write(path, text.encode(), durable=False)
+
+
+def _digest(data: bytes) -> str:
+    if not _DIGEST.fullmatch(data):
+        raise ValueError("it is no digest")
+    return data.decode("ascii")
