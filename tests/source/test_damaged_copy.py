@@ -140,6 +140,7 @@ def test_a_commit_that_was_forced_away_outlives_a_damage_elsewhere(copied: Copie
     copied.repo.write("d.yaml", model("d"))
     newest = copied.repo.commit(push=False)
     copied.repo.push(force=True)
+    run_git(copied.repo.remote, "gc", "-q", "--prune=now")
     source.fetch()
     broken = copied.copy / "objects" / newest[:2] / newest[2:]
     broken.chmod(0o644)
