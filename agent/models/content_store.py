@@ -368,7 +368,9 @@ class ContentStore:
         known = self._verified.get(stored.digest)
         if known is not None and self._is_as_noted(stored, known):
             return False
-        noted = self._read_json(self._models / stored.digest / _VERIFIED)  # another process may write it
+        noted = self._read_json(
+            self._models / stored.digest / _VERIFIED
+        )  # another process may write it
         known = {path: str(identity) for path, identity in noted.items()}
         self._verified[stored.digest] = known
         return not self._is_as_noted(stored, known)

@@ -511,8 +511,8 @@ def test_a_full_disk_is_reported_with_what_may_go_and_the_commands_that_remove_i
         log.write_bytes(b"x" * (9 << 20))
         log.with_name("current.log.1").write_bytes(b"x" * (2 << 20))
 
-        store.ensure(new)
         seen = store.disk([new], needed=())
+        store.ensure(new)
         message = settle(store, new)
 
         assert seen

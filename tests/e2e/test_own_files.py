@@ -34,7 +34,12 @@ MENDED = (
 # All of a local copy together cost one line.
 COPIES = ("cache/fleet-reconciler/git/*.git/*",)
 # The owner never reads these and writes them anew, or another file's line covers them.
-WRITTEN = ("state/server.json", "state/models/sha256/*/.facts.json", "state/tls/key.pem")
+WRITTEN = (
+    "state/server.json",
+    "state/models/sha256/*/.facts.json",
+    "state/models/sha256/*/.verified.json",
+    "state/tls/key.pem",
+)
 # Their content is of no use, or verified whenever it is used.
 OTHER = ("*.lock", "*.flock", "state/.reserve", "state/logs/*", "state/models/sha256/*/*.gguf")
 
