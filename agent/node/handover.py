@@ -26,7 +26,7 @@ from reconciler.core.moves import handover_s
 from reconciler.core.observation import Successor
 from reconciler.fleet.fleet import Fleet
 from reconciler.fleet.workload import Workload
-from reconciler.ownfile import glance, read_or_move
+from reconciler.ownfile import glance
 
 if TYPE_CHECKING:
     from reconciler.agents.client import AgentAnswer, AgentClient
@@ -73,7 +73,7 @@ class Handover:
         """Begin with what was noted last, but for answers that may be true no more."""
         self._moves = {
             label: replace(move, successor=replace(move.successor, ready=False))
-            for label, move in read_moves(self.file, is_owner=True).items()
+            for label, move in read_moves(self.file).items()
         }
 
     def follow(self, fleet: Fleet) -> None:
@@ -103,7 +103,7 @@ class Handover:
 
     def noted(self, moving: Mapping[ObjectRef, Workload]) -> dict[ObjectRef, Successor]:
         """Return what the agent of this node noted last of the successors, and ask nobody."""
-        self._moves = dict(read_moves(self.file, is_owner=True))
+        self._moves = dict(read_moves(self.file))
         return {ref: self._move(ref, want).successor for ref, want in moving.items()}
 
     def _move(self, ref: ObjectRef, want: Workload) -> Move:
@@ -204,11 +204,9 @@ def moves_file(state: StateDir) -> Path:
     return state.desired / "moves.json"
 
 
-def read_moves(file: Path, *, is_owner: bool = False) -> Moves:
-    """Return what an agent wrote last; nothing where the file is missing or damaged. Its owner
-    moves a damaged file aside."""
-    read = read_or_move if is_owner else glance
-    return read(file, _moves) or {}
+def read_moves(file: Path) -> Moves:
+    """Return what an agent wrote last; nothing where the file is missing or damaged."""
+    return glance(file, _moves) or {}
 
 
 def _answers(
