@@ -1,4 +1,4 @@
-"""Successors of the services that leave this node: other agents and a cluster are asked for them.
+"""Successors of the services that leave this node: the agents of other nodes are asked for them.
 
 The plan decides what becomes of the copies here. An agent that cannot be asked, or whose answer may
 be another program's, counts as a successor that is not ready: a copy too many is better than none.
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from reconciler.agents.client import AgentAnswer, AgentClient
 
 _ANSWER_S = 3.0
-Elsewhere = Callable[[ObjectRef, str], Successor]
-"""A service as the cluster that is this node's source shows it at another target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +59,6 @@ class Handover:
     changed: Callable[[], None] = lambda: None
     clock: Clock = field(default_factory=SystemClock)
     again_s: float = 2.0  # between two questions
-    elsewhere: Elsewhere | None = None  # None: no cluster is the source of this node
     _clients: Mapping[str, AgentClient] = field(default_factory=dict)
     _moves: dict[str, Move] = field(default_factory=dict)
     _written: Moves = field(default_factory=dict)
@@ -130,8 +127,6 @@ class Handover:
 
     def _now(self, ref: ObjectRef, known: Successor) -> Successor:
         """The successor as it is known without a question over the network."""
-        if self.elsewhere and self._client(known) is None:
-            return self.elsewhere(ref, known.home)
         if (why := self._why_unasked(ref, known.home)) is not None:
             return Successor(known.home, refusal="SuccessorUnknown", message=why)
         return known
@@ -141,7 +136,7 @@ class Handover:
         kind, _, name = home.partition("/")
         ends = f"`fleet-agent stop {ref.label}` here ends this copy once it is ready there"
         if kind != "node":
-            return f"an agent with its fleet in a repository cannot ask a cluster. {ends}"
+            return f"an agent cannot ask a cluster. {ends}"
         client = self._clients.get(name)
         if client is None:
             return f"its FleetNode states no spec.agent.url. State one, or {ends}"

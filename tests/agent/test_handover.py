@@ -151,15 +151,6 @@ def test_a_cluster_is_not_confused_with_a_node_of_its_name(
     assert peer.requests == []
 
 
-def test_the_cluster_that_is_the_source_is_asked_for_what_has_no_agent(
-    tmp_path: Path, here: Handover
-) -> None:
-    here.elsewhere = lambda _, home: Successor(home, ready=True)
-    here.follow(fleet(tmp_path, None))
-
-    assert successor(here, "cluster/prod") == Successor("cluster/prod", ready=True)
-
-
 def test_a_move_is_overdue_after_its_handover_also_for_our_next_life(tmp_path: Path) -> None:
     file, clock = tmp_path / "moves.json", LookedAtClock()
     first = Handover(file, clock=clock)
