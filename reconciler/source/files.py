@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from reconciler.api.errors import SourceError
 from reconciler.api.isolated import INTERNAL, Crash, attempt, isolated
@@ -234,8 +234,11 @@ def _judged(path: str, reading: Reading, text: Callable[[], str], lines: tuple[i
     origins = [Origin(path, lines[each.index], each.index) for each in reading.documents]
     located = _Located(text)
 
-    def read(numbers: Sequence[int]) -> list[_Read]:
-        return [_document(reading.documents[n], origins[n], located) for n in numbers]
+    def read(numbers: Sequence[int]) -> _Read:
+        read = _Read()
+        for number in numbers:
+            _document(reading.documents[number], origins[number], located, read)
+        return read
 
     outcome = isolated(range(len(origins)), read)
     if isinstance(outcome, Crash):
@@ -244,13 +247,13 @@ def _judged(path: str, reading: Reading, text: Callable[[], str], lines: tuple[i
     crashed = (_crashed(reading.documents[n], origins[n], why) for n, why in failed.items())
     return File(
         path,
-        tuple(item for each in done for item in each.items),
-        (*_unfit(path, reading, lines), *(r for each in done for r in each.refused), *crashed),
+        tuple(done.items),
+        (*_unfit(path, reading, lines), *done.refused, *crashed),
         reading.whole,
         count,
         reading.others,
         reading.kin,
-        tuple(theirs for each in done for theirs in each.llmkube),
+        tuple(done.llmkube),
     )
 
 
@@ -262,40 +265,47 @@ def _not_followed(file: Unfollowed) -> Problem:
     return problem_at(file.path, Place(1, 1), "NotFollowed", "", message)
 
 
-class _Read(NamedTuple):
-    """The content of one document. One of the three is empty, or all are."""
+@dataclass(slots=True)
+class _Read:
+    """The contents of documents of one file."""
 
-    items: tuple[Item, ...] = ()
-    refused: tuple[RefusedDocument, ...] = ()
-    llmkube: tuple[LlmkubeDocument, ...] = ()
+    items: list[Item] = field(default_factory=list)
+    refused: list[RefusedDocument] = field(default_factory=list)
+    llmkube: list[LlmkubeDocument] = field(default_factory=list)
 
 
-def _document(document: Document, origin: Origin, located: _Located) -> _Read:
+def _document(document: Document, origin: Origin, located: _Located, read: _Read) -> None:
+    """Add the content of a document."""
     if document.kind in DERIVED:
         derived = derived_of(document)
         if derived.mistakes:
-            return _refuse(document, derived.mistakes, origin, located)
-        return _Read(tuple(_derived_items(derived, origin)))
+            read.refused.append(_refuse(document, derived.mistakes, origin, located))
+        read.items += _derived_items(derived, origin)
+        return
     if document.kind in READ:
-        return _theirs(document, origin, located)
+        _read_theirs(document, origin, located, read)
+        return
     made, remarks, names = made_of(document)
     if not isinstance(made, Resource):
-        return _refuse(document, made, origin, located)
-    notes = [Finding(rule, made.ref, field, text) for rule, field, text in remarks or ()]
+        read.refused.append(_refuse(document, made, origin, located))
+        return
+    notes = [Finding(rule, made.ref, at, text) for rule, at, text in remarks or ()]
     written = document.content if remarks is not None else None
-    return _Read((Item(made.ref, made, origin, (*notes, *check_one(made)), written, names),))
+    item = Item(made.ref, made, origin, (*notes, *check_one(made)), written, names)
+    read.items.append(item)
 
 
-def _theirs(document: Document, origin: Origin, located: _Located) -> _Read:
+def _read_theirs(document: Document, origin: Origin, located: _Located, read: _Read) -> None:
     kind, content, check = document.kind, document.content, validator(document.kind)
     if not check.is_valid(content):
         from reconciler.source.mistakes import explain
 
-        return _refuse(document, explain(check, content), origin, located)
+        read.refused.append(_refuse(document, explain(check, content), origin, located))
+        return
     made = translated(kind, content)
     ref = ObjectRef(kind, namespace_of(content), content["metadata"]["name"])
     theirs = LlmkubeDocument(ref, origin, content, made.remarks if made else ())
-    return _Read(llmkube=(theirs,))
+    read.llmkube.append(theirs)
 
 
 def _derived_items(derived: Derived, origin: Origin) -> Iterator[Item]:
@@ -315,7 +325,7 @@ def _unfit(path: str, reading: Reading, lines: tuple[int, ...]) -> Iterator[Refu
 
 def _refuse(
     document: Document, mistakes: tuple[Mistake, ...], origin: Origin, located: _Located
-) -> _Read:
+) -> RefusedDocument:
     ref = _identity(document)
     problems = tuple(
         problem_at(origin.path, located.find(origin, m.field), m.rule, m.field, m.message, ref)
@@ -324,7 +334,7 @@ def _refuse(
     is_newer = ref is not None and all(mistake.is_newer for mistake in mistakes)
     is_newer = is_newer and document.kind not in READ
     claim = Claim.of(document.content)
-    return _Read(refused=(RefusedDocument(origin, ref, problems, is_newer, claim),))
+    return RefusedDocument(origin, ref, problems, is_newer, claim)
 
 
 def _crashed(document: Document, origin: Origin, why: str) -> RefusedDocument:

@@ -242,7 +242,7 @@ def _load(
         origins=standing.origins,
         standing=standing,
         refused=read.refused,
-        twice=(*read.twice, *(item for item in read.items() if item.ref in failed)),
+        twice=(*read.twice, *(i for i in (read.items() if failed else ()) if i.ref in failed)),
         names=MappingProxyType(read.names()),
         _located=located,
     )
@@ -300,9 +300,11 @@ def _checked(
     check_source: Callable[[str], str | None],
 ) -> _Checked:
     """Judge the objects that `refs` name. The others are known, as refused documents are."""
-    some = frozenset(refs)
-    there = {ref: thing for ref, thing in read.stated.items() if ref in some}
-    known = read.known.union(read.stated.keys() - some)
+    there, known = read.stated, read.known
+    if len(refs) < len(there):
+        some = frozenset(refs)
+        known = known.union(there.keys() - some)
+        there = {ref: thing for ref, thing in there.items() if ref in some}
     origins = dict(read.origins)
     stated, templates = with_templates(checkout, there, origins, cache.templates)
     addressed, repositories = with_hub_sources(checkout, stated, cache.addressed)
