@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, runtime_checkable
 
@@ -38,8 +38,8 @@ class ObjectFile:
     identity: str
     ref: ObjectRef
     size_bytes: int
-    content: Callable[[], dict[str, Any]]
-    text: Callable[[], str]
+    content: Callable[[], dict[str, Any]] = field(compare=False)
+    text: Callable[[], str] = field(compare=False)
 
     @property
     def data(self) -> bytes:
