@@ -78,26 +78,27 @@ class _Running:
         self._pids = set(pids)
         self._ends = select.poll()
         self._descriptors: set[int] = set()
-        if sys.platform != "linux":
-            return
-        for pid in tuple(self._pids):
-            with contextlib.suppress(OSError):
-                self._descriptors.add(descriptor := os.pidfd_open(pid))
-                self._ends.register(descriptor, select.POLLIN)
+        if sys.platform == "linux":
+            for pid in tuple(self._pids):
+                with contextlib.suppress(OSError):
+                    self._descriptors.add(descriptor := os.pidfd_open(pid))
+                    self._ends.register(descriptor, select.POLLIN)
 
     def after(self, seconds: float) -> bool:
         """True if one still runs after so long; at once, when the last one has ended."""
-        if sys.platform != "linux":
+        if sys.platform == "linux":
+            until = time.monotonic() + seconds
+            while self._descriptors and (left_s := until - time.monotonic()) > 0:
+                for descriptor, _ in self._ends.poll(left_s * 1000):
+                    self._ends.unregister(descriptor)
+                    self._descriptors.discard(descriptor)
+                    os.close(descriptor)
+            is_any_left = bool(self._descriptors)
+        else:
             time.sleep(seconds)
             self._pids = {pid for pid in self._pids if _is_there(pid)}
-            return bool(self._pids)
-        until = time.monotonic() + seconds
-        while self._descriptors and (left_s := until - time.monotonic()) > 0:
-            for descriptor, _ in self._ends.poll(left_s * 1000):
-                self._ends.unregister(descriptor)
-                self._descriptors.discard(descriptor)
-                os.close(descriptor)
-        return bool(self._descriptors)
+            is_any_left = bool(self._pids)
+        return is_any_left
 
 
 def _is_there(pid: int) -> bool:
