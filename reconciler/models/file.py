@@ -24,6 +24,7 @@ from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
 from reconciler.api.errors import DownloadFailed, ModelError
+from reconciler.lookalike import lookalike
 from reconciler.models.partial import CHUNK, Progress
 from reconciler.models.ranged import Piece, Pieces
 from reconciler.models.scheme import (
@@ -79,9 +80,13 @@ def _files(request: ListRequest) -> FileListing:
         names = shards_of(path.name) or (path.name,)
         return FileListing(tuple(_remote(path.parent, name) for name in names))
     except OSError as error:
-        where = error.filename or path
-        why = f"cannot read {where}: {error.strerror or error}"
-        raise DownloadFailed(why, is_refusal=True) from error
+        raise DownloadFailed(_unreadable(path, error), is_refusal=True) from error
+
+
+def _unreadable(path: str | Path, error: OSError) -> str:
+    where = str(error.filename or path)
+    similar = lookalike(where, os.listdir) if isinstance(error, FileNotFoundError) else ""
+    return f"cannot read {where}: {error.strerror or error}{similar and '; '}{similar}"
 
 
 def _below(top: Path) -> Iterator[str]:
@@ -119,7 +124,7 @@ def _fetch(request: FetchRequest) -> None:
                 raise ModelError(f"{path}: {reason}")
             _copy(original, path, request)
     except OSError as error:
-        raise DownloadFailed(f"cannot read {path}: {error.strerror or error}") from error
+        raise DownloadFailed(_unreadable(path, error)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +158,7 @@ def read_in_place(source: str, progress: Progress, cancelled: threading.Event) -
             if version_of(os.fstat(original.fileno())) != version_of(before):
                 raise DownloadFailed(f"{path} changed while it was read")
     except OSError as error:
-        raise DownloadFailed(f"cannot read {path}: {error.strerror or error}") from error
+        raise DownloadFailed(_unreadable(path, error)) from error
     return PlacedFile(Path(path), received, digest.hexdigest(), version_of(before))
 
 
@@ -194,8 +199,7 @@ def _piece(path: str, at: int, count: int) -> Piece:
             original.seek(at)
             return Piece(original.read(count), status.st_size, version_of(status))
     except OSError as error:
-        why = f"cannot read {path}: {error.strerror or error}"
-        raise DownloadFailed(why, is_refusal=True) from error
+        raise DownloadFailed(_unreadable(path, error), is_refusal=True) from error
 
 
 def version_of(status: os.stat_result) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from reconciler.api.errors import NoSuchFolder, SourceError, error_text
 from reconciler.atomic import atomic_write
 from reconciler.fleet.fleet import RepositoryFile
+from reconciler.lookalike import lookalike
 from reconciler.ownfile import read_bytes_or_move
 from reconciler.source.authorship import Authorship
 from reconciler.source.checkout import FleetFile, Unfollowed, YamlFile
@@ -206,7 +207,10 @@ class GitCheckout:
         rows = [parse_entry(row) for row in self._below(path)]
         entries = [e for e in rows if "/." not in e.path.removeprefix(path)]
         if not entries:
-            raise SourceError(f"{path}: there is no such folder in commit {self.revision[:12]}")
+            raise SourceError(
+                f"{path}: there is no such folder in commit {self.revision[:12]}"
+                f"{self._lookalike(path)}"
+            )
         for entry in entries:
             self._model(entry.path)
         return tuple(sorted(entry.path for entry in entries))
@@ -263,7 +267,8 @@ class GitCheckout:
         entry = self._find(path)
         where = f"commit {self.revision[:12]}"
         if entry is None:
-            raise SourceError(f"{path}: {self._why_missing(path)} in {where}")
+            why = self._why_missing(path)
+            raise SourceError(f"{path}: {why} in {where}{self._lookalike(path)}")
         if not entry.is_file:
             raise SourceError(
                 f"{path}: is {_WHAT[entry.mode]} in {where}, which is never followed; "
@@ -286,6 +291,15 @@ class GitCheckout:
         if self._below(path):
             return f"is a folder; write {path}/ for the whole of it, or name a file of it,"
         return "there is no such file"
+
+    def _lookalike(self, path: str) -> str:
+        similar = lookalike(path, self._names_in)
+        return f"; {similar}" if similar else ""
+
+    def _names_in(self, folder: str) -> set[str]:
+        rows = self._rows if folder == "." else self._below(folder)
+        start = 0 if folder == "." else len(os.fsencode(folder)) + 1
+        return {os.fsdecode(_path_of(row)[start:].partition(b"/")[0]) for row in rows}
 
     def _sha256(self, entry: TreeEntry) -> str:
         """The digest of a blob. It is computed once per object id, which determines the bytes."""

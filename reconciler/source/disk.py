@@ -11,7 +11,8 @@ from pathlib import Path
 
 from reconciler.api.errors import SourceError
 from reconciler.fleet.fleet import RepositoryFile
-from reconciler.source.folders import Folders, Stamp, files_below, is_settled, stamp
+from reconciler.lookalike import lookalike
+from reconciler.source.folders import Folders, Stamp, files_below, is_settled, names_below, stamp
 from reconciler.source.tree import (
     LFS_MARK,
     describe_lfs,
@@ -147,7 +148,8 @@ def _why_not(root: Path, path: str, error: OSError) -> str:
             name = at.relative_to(root)
             return f"{name} is a symbolic link, which is never followed; put the file itself there"
     if isinstance(error, FileNotFoundError):
-        return f"{path} is not in the fleet's folder; put it there, or correct the path"
+        remedy = lookalike(path, names_below(root)) or "put it there, or correct the path"
+        return f"{path} is not in the fleet's folder; {remedy}"
     if at.is_dir():
         return f"{path} is a folder; write {path}/ for the whole of it, or name a file in it"
     return f"{path} cannot be read: {error.strerror}; make it a readable file"

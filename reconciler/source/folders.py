@@ -7,11 +7,13 @@ import io
 import os
 import stat
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from reconciler.api.errors import SourceError
+from reconciler.lookalike import lookalike
 from reconciler.source.tree import repository_path
 
 # errno values for a link in place of a file or folder, and for anything that is not a regular file.
@@ -134,11 +136,23 @@ def files_below(root: Path, path: str) -> tuple[str, ...]:
         with Folders(root) as folders:
             return folders.below(path)
     except OSError as error:
+        if error.errno == errno.ENOENT and (found := lookalike(path, names_below(root))):
+            raise SourceError(f"{path}: there is no such folder; {found}") from error
         where = error.filename if error.errno == errno.ELOOP and error.filename else path
         raise SourceError(
             f"{where}: cannot be read as part of a model's folder: {error.strerror};"
             " links are never followed"
         ) from error
+
+
+def names_below(root: Path) -> Callable[[str], list[str]]:
+    """List folders below `root` by their paths, without following links. Raises OSError."""
+
+    def names_in(folder: str) -> list[str]:
+        with Folders(root) as folders:
+            return folders.names("" if folder == "." else folder)
+
+    return names_in
 
 
 def stamp(facts: os.stat_result) -> Stamp:

@@ -13,10 +13,12 @@ from pathlib import Path
 import pytest
 
 from agent.models.store import ModelStore
+from reconciler.api.errors import DownloadFailed, SourceError
 from reconciler.api.model import Model
 from reconciler.fleet.model_file import model_file
 from reconciler.gguf.header import combine, read_path
-from reconciler.models.scheme import FetchContext
+from reconciler.models.scheme import FetchContext, ListRequest
+from reconciler.models.sources import list_files
 from reconciler.source.checkout import Checkout
 from reconciler.source.load import Loaded, reader
 from reconciler.source.open import open_source
@@ -224,3 +226,41 @@ def test_documents_behind_links_and_submodules_are_reported(tmp_path: Path) -> N
         assert loaded.fleet is not None, name
         held = reader()(source.fetch(), frozenset({"away.yaml"}))
         assert [(p.path, p.rule) for p in held.errors] == [("away.yaml", "HeaderLost")], name
+
+
+@pytest.mark.parametrize(
+    ("there", "asked", "shown", "difference"),
+    [
+        ("models/Chat.gguf", "models/chat.gguf", '"Chat.gguf"', "letter case"),
+        ("models/e\u0301.gguf", "models/\xe9.gguf", r'"e\u0301.gguf"', "Unicode form"),
+        ("e\u0301/a/m.gguf", "\xe9/a/m.gguf", r'"e\u0301"', "Unicode form"),
+        ("E\u0301/m.gguf", "\xe9/m.gguf", r'"E\u0301"', "letter case and Unicode form"),
+        ("M.gguf", "m.gguf", '"M.gguf"', "letter case"),
+    ],
+)
+def test_a_missing_name_is_compared_with_its_lookalikes(
+    tmp_path: Path, there: str, asked: str, shown: str, difference: str
+) -> None:
+    written = []
+    for checkout in checkouts(tmp_path, lambda write: write(there, b"GGUF")):
+        for ask in (checkout.model_file, checkout.folder):
+            with pytest.raises(SourceError) as refused:
+                ask(asked)
+            written.append(str(refused.value))
+    url = (tmp_path / "plain" / asked).as_uri()
+    for source in (url, f"{url}/"):
+        with pytest.raises(DownloadFailed) as failed:
+            list_files(ListRequest(source))
+        written.append(str(failed.value))
+
+    assert len(written) == 8
+    for message in written:
+        assert f"is {shown}, which differs" in message, message
+        assert f"in {difference}; write {shown}, or rename it" in message, message
+
+
+def test_a_missing_name_without_a_lookalike_names_no_other_file(tmp_path: Path) -> None:
+    for checkout in checkouts(tmp_path, lambda write: write("models/chat.gguf", b"GGUF")):
+        with pytest.raises(SourceError) as error:
+            checkout.model_file("models/cat.gguf")
+        assert "differs" not in str(error.value)
