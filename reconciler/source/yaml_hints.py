@@ -14,6 +14,7 @@ _MARKER = re.compile(r"(---|\.\.\.)(\s|$)")
 _OPENING = (":", "-", "|", ">")  # the line after one may begin anywhere
 _OF_KEYS = ("mapping values are not allowed", "could not find expected ':'")
 _OF_INDENTATION = ("mapping values are not allowed", "did not find expected key")
+_OF_COLUMNS = (*_OF_INDENTATION, "did not find expected <document start>")
 
 
 class Hint(NamedTuple):
@@ -28,11 +29,25 @@ def hint(text: str, place: Place, what: str) -> Hint:
     `text` has plain line breaks."""
     lines = text.split("\n")[: place.line]
     hinted = None
-    if any(sign in what for sign in _OF_KEYS):
+    if any(sign in what for sign in _OF_COLUMNS):
+        hinted = _byte_order_mark(lines)
+    if hinted is None and any(sign in what for sign in _OF_KEYS):
         hinted = _key_without_colon(lines)
     if hinted is None and any(sign in what for sign in _OF_INDENTATION):
         hinted = _misindented(lines)
     return hinted or Hint(place, what + _general(what))
+
+
+def _byte_order_mark(lines: list[str]) -> Hint | None:
+    """Find a U+FEFF that indents a line of the last document by one column."""
+    for number in reversed(range(len(lines))):
+        if lines[number].startswith("\ufeff"):
+            return Hint(
+                Place(number + 1, 1), "a byte-order mark in the middle of the file; remove it"
+            )
+        if _MARKER.match(lines[number]) and number < len(lines) - 1:
+            return None
+    return None
 
 
 def _key_without_colon(lines: list[str]) -> Hint | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from reconciler.source.documents import read_documents
 from reconciler.source.places import Place
 from reconciler.source.yaml_hints import Hint, hint
 
@@ -94,3 +95,35 @@ def test_what_follows_the_line_is_not_looked_at() -> None:
     text = "a:\n  b: 1\n c: 1\nmodelRef chat\n d: 1"
 
     assert hint(text, Place(3, 1), _VALUES).message.endswith("; write 0 or 2")
+
+
+_DOCUMENT = "apiVersion: v1\nkind: Model\nspec:\n  source: x\n  format: gguf\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("---\n\ufeff" + _DOCUMENT, (2, 1)),
+        ("--- # one\n" + _DOCUMENT + "---\n\ufeff" + _DOCUMENT, (8, 1)),
+        (_DOCUMENT + "\ufeff---\n" + _DOCUMENT, (6, 1)),
+        ("\ufeff\ufeff" + _DOCUMENT, (1, 1)),  # the first one is part of the encoding
+        (_DOCUMENT.replace("kind", "\ufeffkind"), (2, 1)),
+        ("---\n\ufeffa:\n  b:\n    c: 1\nd: 1\n", (2, 1)),
+    ],
+)
+def test_a_byte_order_mark_within_a_file_is_reported_on_its_line(
+    text: str, place: tuple[int, int]
+) -> None:
+    (problem,) = read_documents("m.yaml", text.encode()).problems
+
+    assert "a byte-order mark in the middle of the file; remove it" in problem.message
+    assert (problem.line, problem.column) == place
+
+
+@pytest.mark.parametrize(
+    "text", ["\ufeffa: 1\n---\nb:\n  c: 1\n d: 2\n", "a: '\ufeff'\nb:\n  c: 1\n d: 2\n"]
+)
+def test_a_harmless_byte_order_mark_does_not_hide_another_mistake(text: str) -> None:
+    (problem,) = read_documents("m.yaml", f"\ufeff{text}".encode()).problems
+
+    assert "this line begins with 1 space" in problem.message
