@@ -23,6 +23,10 @@ from reconciler.console.value import ALL_SERVICE_PORTS, PortRange
 from reconciler.ownfile import glance, read_or_move
 
 _log = logging.getLogger(__name__)
+_ADD_LOOPBACK = {
+    "darwin": "ifconfig lo0 alias {host} up",
+    "linux": "ip addr replace {host}/{bits} dev lo && ip link set lo up",
+}
 
 
 @dataclass(slots=True)
@@ -158,19 +162,30 @@ def can_bind(host: str, port: int) -> bool:
 
 def not_local(host: str) -> str | None:
     """Why a server cannot listen on that address here, whatever the port; None if it can."""
+    elsewhere = (
+        f"{host} is not an address of this machine now; correct its FleetNode's hostIP, or the"
+        " --host-ip that stands for it"
+    )
     try:
         address = ipaddress.ip_address(host)
-        if address.is_unspecified:
-            return (
-                f"{host} is not the address of one machine; set one as its FleetNode's hostIP, or"
-                " as --host-ip"
-            )
+    except ValueError:
+        return elsewhere
+    if address.is_unspecified:
+        return (
+            f"{host} is not the address of one machine; set one as its FleetNode's hostIP, or as"
+            " --host-ip"
+        )
+    try:
         with socket.socket(_family(host), socket.SOCK_STREAM) as probe:
             probe.bind((host, 0))
-    except (ValueError, OSError):
+    except OSError:
+        if not address.is_loopback:
+            return elsewhere
+        command = _ADD_LOOPBACK.get(sys.platform, _ADD_LOOPBACK["linux"])
+        remedy = command.format(host=host, bits=128 if ":" in host else 8)
         return (
-            f"{host} is not an address of this machine now; correct its FleetNode's hostIP, or the"
-            " --host-ip that stands for it"
+            f"{host} is not an address of this machine now; give it to the loopback interface, as"
+            f" root: `{remedy}`"
         )
     return None
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import platform
+import socket
 import threading
 import time
 from dataclasses import replace
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from agent.machine.sensors import Sensors
 from agent.process.holders import taken_by
+from agent.process.ports import not_local
 from agent.server import SERVED_FILE, ListenSettings, ServerAddress, served
 from agent.server.answer import Answers
 from agent.server.app import make_app
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from reconciler.loop import Wake
 
 _RETRY_S = 30.0
+_LOOPBACK = ("127.0.0.1", "::1")
 _WHERE_TOKEN_IS = "in the file tls/token of the agent's state directory"  # noqa: S105 - no token
 _log = logging.getLogger(__name__)
 
@@ -144,7 +148,11 @@ class StateServer(Listener):
     def _why(self, error: Exception) -> str:
         host, port = self._listen.host, self._listen.port
         taken = taken_by(host, port) if isinstance(error, OSError) else None
-        remedy = "; choose another with --port" if taken else ""
+        if isinstance(error, OSError) and _lacks_address(error):
+            local = next((host for host in _LOOPBACK if not_local(host) is None), _LOOPBACK[0])
+            remedy = f"; choose an address of this machine, such as --listen {local}"
+        else:
+            remedy = "; choose another with --port" if taken else ""
         again = f"goes on without, and tries again every {self._retry_s:.0f} s"
         return f"{taken or error}{remedy}: {again}"
 
@@ -176,6 +184,13 @@ class StateServer(Listener):
         address = {"url": now.url, "certSha256": now.cert_sha256, "problem": now.problem}
         with contextlib.suppress(OSError):
             atomic_write(self._address_file, json.dumps(address).encode())
+
+
+def _lacks_address(error: OSError) -> bool:
+    return isinstance(error, socket.gaierror) or error.errno in (
+        errno.EADDRNOTAVAIL,
+        errno.EAFNOSUPPORT,
+    )
 
 
 def _access(token: bytes) -> Access:

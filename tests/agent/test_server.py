@@ -358,6 +358,18 @@ def test_a_listener_that_does_not_read_is_dropped_and_holds_nothing_up(node: Ser
             pass  # until it is closed
 
 
+def test_an_address_of_another_machine_is_answered_with_the_option_for_addresses(
+    tmp_path: Path,
+) -> None:
+    with ServedNode.open(tmp_path, {}, ListenSettings("192.0.2.1", own_port())) as node:
+        problem = node.serving.wait(PATIENCE_S).problem
+
+    assert problem is not None
+    assert "192.0.2.1" in problem
+    assert "such as --listen 127.0.0.1" in problem
+    assert "--port" not in problem
+
+
 def test_a_taken_port_is_named_and_had_later_and_models_run_meanwhile(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import socket
 import stat
 import subprocess
@@ -273,6 +274,34 @@ def test_only_an_address_of_this_machine_is_listened_on(host: str, said: str | N
     found = not_local(host)
 
     assert (found and found.partition(";")[0]) == said
+
+
+def _shut_in(script: str) -> subprocess.CompletedProcess[str]:
+    """Run Python where not even the loopback interface has an address."""
+    without = "ip link set lo up && ip addr flush dev lo && exec"
+    argv = ["unshare", "--map-root-user", "--net", "sh", "-c", f'{without} "$@"', "sh"]
+    return subprocess.run(
+        [*argv, sys.executable, "-c", script], check=False, capture_output=True, text=True
+    )
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_the_remedy_for_a_missing_loopback_address_works_as_typed(host: str) -> None:
+    if not (shutil.which("unshare") and _shut_in("").returncode == 0):
+        pytest.skip("needs network namespaces")
+    done = _shut_in(
+        "import subprocess\n"
+        "from agent.process.ports import not_local\n"
+        f"problem = not_local({host!r})\n"
+        "subprocess.run(problem.split('`')[1], shell=True, check=True)\n"
+        f"print(problem, not_local({host!r}), sep='\\n')\n"
+    )
+
+    assert done.returncode == 0, done.stderr
+    problem, afterwards = done.stdout.splitlines()
+    assert f"{host} is not an address of this machine now" in problem
+    assert "hostIP" not in problem
+    assert afterwards == "None"
 
 
 def test_whether_anybody_listens_is_asked() -> None:
