@@ -93,7 +93,7 @@ def _files(request: ListRequest) -> FileListing:
         origin_of(str(answer["endpoint"])),
         answer["authorization"],
         _DOMAINS,
-        functools.partial(_explain, hub, answer["authorization"] is not None),
+        functools.partial(_explain, hub, answer["tokenFrom"]),
         is_own=HUB not in request.context.mirrors,
     )
     files = tuple(
@@ -153,7 +153,7 @@ def _ask(hub: HubSource, request: ListRequest) -> dict[str, Any]:
     if answer["error"] == "refused":
         status = int(answer.get("status") or 0)
         headers = answer.get("headers") or {}
-        if error := _explain(hub, bool(answer.get("withToken")), status, headers):
+        if error := _explain(hub, answer.get("tokenFrom"), status, headers):
             raise error
         pause = answer.get("retryAfter")
         raise DownloadFailed(f"{hub.repo}: the Hub answers HTTP {status}: try again later", pause)
@@ -167,35 +167,44 @@ _HOW_TO_LOG_IN = (
 
 
 def _explain(
-    hub: HubSource, with_token: bool, status: int, headers: Mapping[str, str]
+    hub: HubSource, token_from: str | None, status: int, headers: Mapping[str, str]
 ) -> ModelError | None:
-    advice = _advice(hub, with_token, status, headers)
+    advice = _advice(hub, token_from, status, headers)
     return ModelError(advice, is_refusal=True) if advice else None
 
 
 def _advice(
-    hub: HubSource, with_token: bool, status: int, headers: Mapping[str, str]
+    hub: HubSource, token_from: str | None, status: int, headers: Mapping[str, str]
 ) -> str | None:
     """What a user can do about a refusal by the Hub."""
     code = next((v for k, v in headers.items() if k.lower() == "x-error-code"), "")
     if code == "GatedRepo":
         asked = f"{hub.repo} is gated: ask for access at https://{HUB}/{hub.repo}"
-        if with_token:
-            return f"{asked} with the account whose token this machine uses, then try again"
+        if token_from:
+            return (
+                f"{asked} with the account whose token this machine uses (from {token_from}), then"
+                " try again"
+            )
         return f"{asked}; then {_HOW_TO_LOG_IN}, from the account that has the access"
     if code == "RevisionNotFound":
         return f"{hub.repo} has no revision {hub.revision}: correct the part after @"
     if code == "EntryNotFound":
         return f"{hub.repo} has no such file at {hub.revision}: correct the source"
     if code == "RepoNotFound" or status in {401, 404}:
-        if with_token:
+        if token_from:
             return (
-                f"{hub.repo} is not there, or it is private and this machine's token may not read"
-                " it: check the name, and the token's account and permissions"
+                f"{hub.repo} is not there, or it is private and this machine's token (from"
+                f" {token_from}) may not read it: check the name, and the token's account and"
+                " permissions"
             )
         return f"{hub.repo} is not there, or it is private: check the name, or {_HOW_TO_LOG_IN}"
     if status == 403:
-        return f"{hub.repo}: the Hub forbids it to this machine's token: check its permissions"
+        if not token_from:
+            return f"{hub.repo}: the Hub forbids it without a token: {_HOW_TO_LOG_IN}"
+        return (
+            f"{hub.repo}: the Hub forbids it to this machine's token (from {token_from}): check its"
+            " permissions"
+        )
     return None
 
 

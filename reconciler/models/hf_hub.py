@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -14,7 +15,7 @@ from reconciler.http.connect import ProxyNotSupported
 from reconciler.http.proxies import library_environment, replace_variables
 from reconciler.models.child import answering, failure_kind
 from reconciler.models.url import check_url, origin_of
-from reconciler.tokenfile import token_lines
+from reconciler.tokenfile import token_lines, written_lines
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S = 20.0
 _ENVIRONMENT = dict(os.environ)  # before it is replaced
+_VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 _TOLD = ("x-error-code",)
 _NUMBER = re.compile(r"^\[Errno -?[0-9]+\] ")
 
@@ -39,14 +41,12 @@ def _answer(question: dict[str, Any]) -> dict[str, Any]:
     endpoint = str(question["mirror"] or constants.ENDPOINT).rstrip("/")
     if reason := check_url(endpoint):
         return {"error": "setup", "message": f"HF_ENDPOINT {endpoint}: {reason}"}
+    source = _TokenSource.of(question)
     try:
-        token = _token(question, endpoint)
+        token = source.token() if _is_own(endpoint) else None
     except (OSError, ValueError) as error:
-        return {
-            "error": "setup",
-            "message": f"--hf-token-file {question['tokenFile']}: cannot be read:"
-            f" {error_text(error, question['tokenFile'])}",
-        }
+        reason = error_text(error, source.file)
+        return {"error": "setup", "message": f"{source.name}: cannot be read: {reason}"}
     try:
         _connect_by_our_proxy(endpoint)
     except ProxyNotSupported as error:
@@ -54,27 +54,61 @@ def _answer(question: dict[str, Any]) -> dict[str, Any]:
     api = HfApi(endpoint=endpoint, token=token or False)
     _stay_at(endpoint)
     try:
-        return _listing(api, question, token)
+        listing = _listing(api, question, token)
+        return listing | {"tokenFrom": source.name if token else None}
     except OfflineModeIsEnabled:
         message = "HF_HUB_OFFLINE is set for this program: unset it, or put the file there first"
         return {"error": "setup", "message": message}
     except HfHubHTTPError as error:
-        return _refusal(error, bool(token))
+        return _refusal(error, source.name if token else None)
     except Exception as error:  # noqa: BLE001  # the library lets its transport's errors through
         message = f"{origin_of(endpoint)} cannot be asked: {_error_line(error)}"
         return {"error": failure_kind(error), "message": message}
 
 
-def _token(question: dict[str, Any], endpoint: str) -> str | None:
-    """This machine's token, for the Hub that its owner chose. Never for a mirror named by the
-    fleet: otherwise the fleet's authors could collect the tokens of its nodes."""
-    from huggingface_hub import constants, get_token
+def _is_own(endpoint: str) -> bool:
+    """True for the Hub that this machine's owner chose. A mirror named by the fleet never gets the
+    token: otherwise the fleet's authors could collect the tokens of its nodes."""
+    from huggingface_hub import constants
 
-    if origin_of(endpoint) != origin_of(constants.ENDPOINT):
-        return None
-    if question["tokenFile"]:
-        return next(iter(token_lines(Path(question["tokenFile"]).expanduser())), None)
-    return get_token()
+    return origin_of(endpoint) == origin_of(constants.ENDPOINT)
+
+
+@dataclass(frozen=True, slots=True)
+class _TokenSource:
+    """The place of this machine's token, with its name for messages. Without a file: a variable."""
+
+    name: str
+    file: Path | None
+    is_stated: bool = False
+
+    @classmethod
+    def of(cls, question: dict[str, Any]) -> _TokenSource:
+        """Choose in the order of the Hub's library, after the file that an option names."""
+        from huggingface_hub import constants
+
+        if stated := question["tokenFile"]:
+            return cls(f"--hf-token-file {stated}", Path(stated).expanduser(), is_stated=True)
+        if os.environ.get("HF_OIDC_RESOURCE"):
+            return cls("HF_OIDC_RESOURCE", None)
+        variable = next((name for name in _VARIABLES if os.environ.get(name)), None)
+        if variable and os.environ[variable].strip():
+            return cls(variable, None)
+        return cls(str(constants.HF_TOKEN_PATH), Path(constants.HF_TOKEN_PATH))
+
+    def token(self) -> str | None:
+        """Return the token, or None if there is none. Raises OSError, ValueError."""
+        from huggingface_hub import get_token
+
+        lines: list[str] = []
+        if self.file is not None and (self.is_stated or self.file.exists()):
+            lines = token_lines(self.file)
+        if not self.is_stated:  # the library also renews a token that it has stored
+            lines = written_lines((get_token() or "").encode(errors="surrogateescape"))
+        token = next(iter(lines), None)
+        if token and (" " in token or not token.isprintable()):
+            raise ValueError("the token contains white space; copy the token again")
+        return token
 
 
 def _connect_by_our_proxy(endpoint: str) -> None:
@@ -125,7 +159,7 @@ def _listing(api: HfApi, question: dict[str, Any], token: str | None) -> dict[st
     }
 
 
-def _refusal(error: HfHubHTTPError, with_token: bool) -> dict[str, Any]:
+def _refusal(error: HfHubHTTPError, token_from: str | None) -> dict[str, Any]:
     headers = {k.lower(): v for k, v in error.response.headers.items()}
     pause = headers.get("retry-after", "")
     return {
@@ -133,7 +167,7 @@ def _refusal(error: HfHubHTTPError, with_token: bool) -> dict[str, Any]:
         "status": error.response.status_code,
         "headers": {name: headers[name] for name in _TOLD if name in headers},
         "retryAfter": min(float(pause), 3600.0) if pause.isdecimal() else None,
-        "withToken": with_token,
+        "tokenFrom": token_from,
     }
 
 

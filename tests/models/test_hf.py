@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -183,7 +185,7 @@ def test_a_gated_model_says_where_to_ask_and_how_to_give_the_token(
     assert "org/mlx-tiny is gated: ask for access at https://huggingface.co/org/mlx-tiny" in without
     assert "HF_TOKEN" in without
     assert "--hf-token-file" in without
-    assert "with the account whose token this machine uses" in not_granted
+    assert "with the account whose token this machine uses (from HF_TOKEN), then" in not_granted
     assert SECRET not in not_granted
     assert granted == ""
 
@@ -202,6 +204,67 @@ def test_the_token_may_come_out_of_a_file(hub: Hub, tmp_path: Path) -> None:
         files_of("hf://org/mlx-tiny", hf_token_file=str(tmp_path / "absent"))
 
 
+_TOKEN_PLACES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "login", "option")
+
+
+def _give(token: bytes, place: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """Write a token where a user may have it. Return the value of --hf-token-file."""
+    if place.isupper():
+        monkeypatch.setenv(place, os.fsdecode(token))
+        return None
+    file = folder / "token"
+    file.write_bytes(token)
+    if place == "login":
+        monkeypatch.setenv("HF_TOKEN_PATH", str(file))
+    return str(file) if place == "option" else None
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("place", _TOKEN_PLACES)
+def test_a_token_is_used_without_its_byte_order_mark_and_white_space(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    hub.gated.add("org/mlx-tiny")
+    hub.readers.add(SECRET)
+    written = codecs.BOM_UTF8 + f" {SECRET}\r\n".encode()
+
+    files_of("hf://org/mlx-tiny", hf_token_file=_give(written, place, tmp_path, monkeypatch))
+
+    assert {sent for _, sent in hub.requests} == {f"Bearer {SECRET}"}
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("place", _TOKEN_PLACES)
+@pytest.mark.parametrize("written", ["hf_g\xf6od".encode(), b"hf_g\xf6od", b"hf_a b", b"hf_a\x01b"])
+def test_an_unusable_token_is_refused_with_its_place_and_not_shown(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, written: bytes
+) -> None:
+    file = _give(written, place, tmp_path, monkeypatch)
+
+    with pytest.raises(ModelError, match="copy the token again") as refused:
+        files_of("hf://org/mlx-tiny", hf_token_file=file)
+
+    shown = {"login": str(tmp_path / "token"), "option": f"--hf-token-file {tmp_path / 'token'}"}
+    assert str(refused.value).startswith(f"{shown.get(place, place)}: cannot be read: ")
+    assert "hf_" not in str(refused.value).removeprefix(shown.get(place, place))
+    assert hub.requests == []
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("place", _TOKEN_PLACES)
+def test_a_refused_token_is_named_by_its_place(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    hub.private.add("org/mlx-tiny")
+    file = _give(b"hf_stale", place, tmp_path, monkeypatch)
+
+    with pytest.raises(ModelError) as refused:
+        files_of("hf://org/mlx-tiny", hf_token_file=file)
+
+    where = {"login": str(tmp_path / "token"), "option": f"--hf-token-file {file}"}
+    assert f"token (from {where.get(place, place)}) may not read it" in str(refused.value)
+
+
 @pytest.mark.e2e
 def test_what_is_absent_or_private_is_told_apart_as_far_as_the_hub_does(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
@@ -215,7 +278,7 @@ def test_what_is_absent_or_private_is_told_apart_as_far_as_the_hub_does(
     with pytest.raises(ModelError, match="no file of a gguf model"):
         files_of("hf://org/mlx-tiny", "gguf")
     monkeypatch.setenv("HF_TOKEN", SECRET)
-    with pytest.raises(ModelError, match="this machine's token may not read it"):
+    with pytest.raises(ModelError, match=r"this machine's token \(from HF_TOKEN\) may not read it"):
         files_of("hf://org/absent")
 
 
