@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     from reconciler.loop.accepted import let_in
     from reconciler.source.history import HistoryFile
 
-    state = StateDir(state_root(args.state_dir).absolute())
+    state = StateDir(state_root(args.state_dir))
     history = state.desired / "history.json"
     head = _held(args.commit.lower(), HistoryFile(history).peek())
     let_in(history, head)

@@ -81,7 +81,7 @@ def measured(
         beside_traffic=args.beside_traffic,
         most_variation=_share(args.max_variation),
     )
-    state = opened_at(state_root(args.state_dir).absolute())
+    state = opened_at(state_root(args.state_dir))
     if state is None:
         return [], True
     known = Records(state)

@@ -128,7 +128,7 @@ def root_of(args: argparse.Namespace) -> Path:
     from agent.state.directory import default_root, state_root
 
     if args.state_dir or args.scope != "system":
-        return state_root(args.state_dir).absolute()
+        return state_root(args.state_dir)
     return default_root({"HOME": _owner(args.scope).pw_dir})
 
 

@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     from reconciler.loop.journal import applied_location
 
     settings = Settings(
-        root=state_root(args.state_dir).absolute(),
+        root=state_root(args.state_dir),
         programs=programs_of(args),
         model_store=args.model_store,
         downloads=download_settings(args),

@@ -60,7 +60,7 @@ def shown_state(args: argparse.Namespace) -> StateDir:
     that warning, as a person may look there to find out what is wrong."""
     from agent.state.directory import StateDir, state_root
 
-    state = StateDir(state_root(args.state_dir).absolute())
+    state = StateDir(state_root(args.state_dir))
     try:
         state.must_be_ours()
     except StateError as error:

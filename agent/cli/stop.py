@@ -111,7 +111,7 @@ def opened(args: argparse.Namespace) -> StateDir | None:
 
     if bool(args.names) == args.all:
         raise UsageError("name the services, or say --all")
-    return opened_at(state_root(args.state_dir).absolute())
+    return opened_at(state_root(args.state_dir))
 
 
 def opened_at(root: Path) -> StateDir | None:

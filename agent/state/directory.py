@@ -222,7 +222,7 @@ class StateDir:
     @property
     def option(self) -> str:
         """What to add to a command of `fleet-agent` to mean this one; mostly nothing."""
-        default = default_root(os.environ)
+        default = Path(os.path.realpath(default_root(os.environ)))
         return "" if self.root == default else f" --state-dir {shlex.quote(str(self.root))}"
 
     def record_file(self, ref: ObjectRef) -> Path:
@@ -237,8 +237,23 @@ class StateDir:
 
 
 def state_root(given: str | None) -> Path:
-    """The state directory: as given, else where this platform keeps such things."""
-    return Path(given).expanduser() if given else default_root(os.environ)
+    """Return the state directory that was passed, or the platform's own one, without links.
+
+    Commands of its services contain the path, so each directory has one name. Raises StateError if
+    the path leads to a file or to nothing.
+    """
+    stated = Path(os.path.expanduser(given) if given else default_root(os.environ)).absolute()
+    for path in (stated, *stated.parents):
+        if path.is_symlink() and not os.path.exists(path):
+            raise StateError(
+                f"{path}: the link leads to {os.path.realpath(path)}, which is not there; make that"
+                " folder or mount its disk, or choose another with --state-dir"
+            )
+        if os.path.exists(path):
+            if os.path.isdir(path):
+                break
+            raise StateError(f"{path}: this is not a folder; choose another with --state-dir")
+    return Path(os.path.realpath(stated))
 
 
 def default_root(environ: Mapping[str, str], platform: str = sys.platform) -> Path:

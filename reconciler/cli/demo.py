@@ -63,11 +63,10 @@ def run(args: argparse.Namespace) -> int:
     from reconciler.cli.serve import ServeOptions, serve
 
     root = (
-        Path(args.state_dir)
+        state_root(args.state_dir)
         if args.state_dir
         else state_root(None).with_name("fleet-reconciler-demo")
     )
-    root = root.expanduser().absolute()
     missing = without_engine(programs_of(args))
     fleet = private_copy(root / "fleet", fresh=args.fresh, without=missing)
     follows = sys.stdin.isatty() and sys.stdout.isatty()

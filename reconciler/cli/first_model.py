@@ -101,7 +101,7 @@ def _models_here(args: argparse.Namespace) -> FoundModels:
     from reconciler.catalogue import catalogue
 
     stated = os.environ.get("MODEL_CACHE_PATH", "")
-    store = Path(stated) if stated else StateDir(state_root(args.state_dir).absolute()).models
+    store = Path(stated) if stated else StateDir(state_root(args.state_dir)).models
     here = find_models(os.environ, Path.home(), store if store.is_dir() else None)
     names = {entry.source: name for name, entry in catalogue().items()}
     known = (replace(model, name=names.get(model.source, model.name)) for model in here.models)

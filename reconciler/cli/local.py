@@ -50,7 +50,7 @@ def must_take_changes(args: argparse.Namespace) -> None:
     then that one makes the pass."""
     from agent.state.directory import StateDir
 
-    state = StateDir(_state_root(args).absolute())
+    state = StateDir(_state_root(args))
     if state.holder() is None:
         state.must_take_changes()
 
@@ -61,7 +61,7 @@ def api_key(args: argparse.Namespace) -> str | None:
     from agent.state.apikey import node_key
     from agent.state.directory import StateDir
 
-    file = args.api_key_file or StateDir(_state_root(args).absolute()).api_key
+    file = args.api_key_file or StateDir(_state_root(args)).api_key
     if args.api_key_file is not None and not file.exists():
         raise UsageError(f"--api-key-file {file}: there is no such file")
     return node_key(file) if file.exists() else None
@@ -169,7 +169,7 @@ def log_of(args: argparse.Namespace, ref: ObjectRef) -> LogFile | None:
     from agent.process.logreader import LogFile
     from agent.state.directory import StateDir
 
-    state = StateDir(_state_root(args).absolute())
+    state = StateDir(_state_root(args))
     state.must_be_ours()
     path = state.log_file(ref)
     if not path.exists() and not args.follow:
@@ -182,7 +182,7 @@ def own_state(args: argparse.Namespace) -> Mapping[str, NodeState]:
     from agent.server.here import asked
     from agent.state.directory import StateDir
 
-    own = asked(StateDir(_state_root(args).absolute())) if args.local is not None else None
+    own = asked(StateDir(_state_root(args))) if args.local is not None else None
     return {f"node/{own.node}": own} if own else {}
 
 
@@ -193,7 +193,7 @@ def agent_here(args: argparse.Namespace, node: str) -> AgentClient | None:
     from reconciler.agents.client import AgentClient
     from reconciler.agents.credentials import AgentCredentials
 
-    state = StateDir(_state_root(args).absolute())
+    state = StateDir(_state_root(args))
     address = served(state.root) if state.holder() is not None else None
     if address is None or address.url is None or not address.url.startswith("http://"):
         return None
@@ -205,7 +205,7 @@ def page_here(args: argparse.Namespace) -> str | None:
     from agent.server import page_url
     from agent.state.directory import StateDir
 
-    return page_url(StateDir(_state_root(args).absolute()))
+    return page_url(StateDir(_state_root(args)))
 
 
 def _state_root(args: argparse.Namespace) -> Path:

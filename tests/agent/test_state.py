@@ -18,12 +18,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent.cli import main
 from agent.process import logs
 from agent.process.holders import taken_by
 from agent.process.port_choice import choose_ports
 from agent.process.ports import PortBook, answers, can_bind, not_local
 from agent.process.records import ProcessRecord, Records
-from agent.state.directory import StateDir, default_root, slug
+from agent.state.directory import StateDir, default_root, slug, state_root
 from agent.state.room import rotate
 from reconciler.api.errors import StateError
 from reconciler.api.meta import ObjectRef
@@ -95,6 +96,59 @@ def test_the_state_lives_where_the_platform_wants_it(
     environ: dict[str, str], platform: str, expected: str
 ) -> None:
     assert default_root(environ, platform) == Path(expected)
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Path:
+    """A folder with a state directory, links that lead there, and paths that lead to none."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "file").touch()
+    for link, target in (
+        ("link", "real"),
+        ("second", "link"),
+        ("parent", "."),
+        ("dangling", "absent"),
+        ("loop", "loop"),
+    ):
+        (tmp_path / link).symlink_to(target)
+    return tmp_path
+
+
+@pytest.mark.parametrize("path", ["real", "link", "second", "parent/link", "real/../parent/real"])
+def test_a_state_directory_has_one_name_by_whatever_link_it_is_passed(
+    places: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.chdir(places)
+    monkeypatch.setenv("HOME", str(places))
+
+    assert {state_root(given) for given in (path, str(places / path), f"~/{path}")} == {
+        places.resolve() / "real"
+    }
+    assert state_root(f"{path}/new") == places.resolve() / "real" / "new"
+
+
+def test_the_usual_state_directory_needs_no_option_below_a_linked_home(
+    places: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(places / "link"))
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+
+    assert StateDir(state_root(None)).option == ""
+
+
+@pytest.mark.parametrize("path", ["file", "file/below", "dangling", "dangling/below", "loop"])
+def test_a_path_that_leads_to_no_folder_is_no_state_directory(
+    places: Path, capsys: pytest.CaptureFixture[str], path: str
+) -> None:
+    before = sorted(places.rglob("*"))
+
+    for command in (["status"], ["stop", "--all"], ["leftovers"], ["store", "list"]):
+        assert main([*command, "--state-dir", str(places / path)]) == 1
+
+        shown = capsys.readouterr()
+        assert "choose another with --state-dir" in shown.err
+        assert shown.out == ""
+    assert sorted(places.rglob("*")) == before
 
 
 def test_names_of_any_length_have_files_of_their_own() -> None:

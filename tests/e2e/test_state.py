@@ -138,3 +138,18 @@ def test_an_agent_ends_although_somebody_listens(machine: Machine, fleet: Fleet)
     after = machine.instance("chat")
     assert after is not None
     assert after.pid == before
+
+
+def test_a_state_directory_behind_a_link_has_nothing_pending(
+    machine: Machine, fleet: Fleet
+) -> None:
+    link = machine.root / "link"
+    link.symlink_to(machine.state)
+    machine.state.mkdir(mode=0o700)
+    words = ("-C", fleet.url, "--local")
+
+    applied = machine.reconcile("apply", *words, "--state-dir", str(link))
+    plan = machine.reconcile("plan", *words, "--state-dir", str(machine.state))
+
+    assert applied.code == 0, applied.err
+    assert (plan.code, "nothing to do" in plan.out) == (0, True), plan.out
