@@ -16,6 +16,7 @@ A digest's folder appears by one rename, complete and flushed; it never changes 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import math
@@ -102,6 +103,11 @@ class ContentStore:
         self._known: dict[str, StoredModel] = {}
         self._verified: dict[str, Mapping[str, str]] = {}
         self._facts: dict[str, ModelFacts] = {}
+
+    def why_apart(self, arriving: Path) -> str | None:
+        """Return why no model could be renamed from `arriving` into the store; None if one can."""
+        devices = {_device(self._models), _device(arriving)} - {None}
+        return _apart(self._models, arriving) if len(devices) > 1 else None
 
     def get(self, digest: str) -> StoredModel | None:
         """Return the model if its files are those that were verified, else None."""
@@ -245,7 +251,12 @@ class ContentStore:
             # damaged: its files were changed since it was stored, or lay elsewhere
             self._forget(arrived.digest)
             self._discard(final)
-            staging.rename(final)
+            try:
+                staging.rename(final)
+            except OSError as error:
+                if error.errno != errno.EXDEV:
+                    raise
+                raise ModelError(_apart(self._models, place.parent)) from error  # a bind mount
             sync_directory(self._models)
         stored = self.get(arrived.digest)
         assert stored is not None, "it was renamed in, whole"
@@ -401,6 +412,26 @@ class ContentStore:
 
     def _source_file(self, origin: str) -> Path:
         return self._sources / f"{hashlib.sha256(origin.encode()).hexdigest()}.json"
+
+
+def _apart(models: Path, arriving: Path) -> str:
+    return (
+        f"{models} and {arriving} are on different file systems, between which no model can be"
+        " renamed; keep the whole store on one: remove that link or mount, and name a folder there"
+        " with --model-store"
+    )
+
+
+def _device(folder: Path) -> int | None:
+    """Return the file system of a folder that may still have to be made; None if unknown."""
+    for path in (folder, *folder.parents):
+        try:
+            return path.stat().st_dev
+        except FileNotFoundError:
+            continue
+        except OSError:
+            break
+    return None
 
 
 def _is_whole(stored: StoredModel) -> bool:

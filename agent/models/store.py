@@ -26,7 +26,7 @@ from agent.state.room import Removable, name_largest, removable_logs
 from agent.state.writable import why_unwritable
 from agent.system.clock import Clock, SystemClock
 from reconciler.api.digest import digest
-from reconciler.api.errors import DownloadFailed
+from reconciler.api.errors import DownloadFailed, ModelError
 from reconciler.api.quantity import show_bytes
 from reconciler.core.observation import ObservedDisk, Obstacle
 from reconciler.fleet.model_file import ModelFile
@@ -208,7 +208,7 @@ class ModelStore:
         for folder in (self.root, self._arriving, self.root / "sha256"):
             if why := why_unwritable(folder):
                 return f"the model store cannot be written: {why}; see to that"
-        return None
+        return self.contents.why_apart(self._arriving)
 
     def close(self) -> None:
         """Stop all downloads; partial files stay for the next start."""
@@ -272,6 +272,8 @@ class ModelStore:
         return False
 
     def _arrive(self, place: Path, transfer: Transfer, expected: str | None) -> ArrivedFiles:
+        if why := self.contents.why_apart(self._arriving):
+            raise ModelError(why)
         place.mkdir(exist_ok=True)
         with self._room.of(f"model {transfer.model.name}") as room:
             return bring(Attempt(transfer, place, expected, room, self._hf_token_file))

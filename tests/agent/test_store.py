@@ -32,7 +32,7 @@ from reconciler.models.scheme import FetchContext
 from tests.support.gguf_models import tiny_llama
 from tests.support.http import FileServer
 from tests.support.real_models import GEMMA, store_of
-from tests.support.small_disk import small_disk
+from tests.support.small_disk import bound, small_disk
 from tests.support.wait import PATIENCE_S, wait_for
 
 
@@ -430,6 +430,50 @@ def test_no_download_starts_that_would_fill_the_disk(tmp_path: Path, tiny: bytes
         assert "1048576 TiB of that stay free: free " in message
         assert store.lookup(wanted) is None
         assert all(d.received_bytes == 0 for d in store.downloads())
+
+
+@pytest.mark.parametrize("linked", ["sha256", "partial"])
+def test_a_store_on_two_file_systems_is_refused_before_the_first_byte(
+    tmp_path: Path, tiny: bytes, linked: str
+) -> None:
+    root = tmp_path / "store"
+    root.mkdir()
+    (root / linked).symlink_to(tmp_path / "disk" / linked)
+    with small_disk(tmp_path / "disk", 4 << 20) as disk, FileServer(tiny) as server:
+        (disk / linked).mkdir()
+        with opened(root) as store:
+            wanted = model(server.url)
+            why = store.why_unwritable()
+            store.ensure(wanted)
+            message = settle(store, wanted)
+            download = store.download_of(wanted)
+        with opened(disk / "store") as whole:  # the remedy: all of it on that disk
+            after = whole.why_unwritable()
+            whole.ensure(wanted)
+            arrived = settle(whole, wanted)
+
+    assert why == message
+    assert f"{root / 'sha256'} and {root / 'partial'} are on different file systems" in message
+    assert "--model-store" in message
+    assert download is not None
+    assert download.reason == "ModelUnavailable", "another attempt would fail in the same way"
+    assert download.received_bytes == 0
+    assert (after, arrived) == (None, "")
+
+
+def test_a_store_below_a_bind_mount_gives_the_reason_instead_of_an_error_number(
+    tmp_path: Path, tiny: bytes
+) -> None:
+    (tmp_path / "partial").mkdir()
+    with bound(tmp_path / "partial"), FileServer(tiny) as server, opened(tmp_path) as store:
+        wanted = model(server.url)
+        store.ensure(wanted)
+        message = settle(store, wanted)
+        download = store.download_of(wanted)
+
+    assert "are on different file systems" in message
+    assert download is not None
+    assert download.reason == "ModelUnavailable"
 
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["of a known size", "of an unknown size"])

@@ -30,9 +30,16 @@ def small_disk(folder: Path, size_bytes: int) -> Iterator[Path]:
 @contextlib.contextmanager
 def read_only(folder: Path) -> Iterator[Path]:
     """What is in a folder stays, and nobody can write there."""
-    with _mounted(folder, ["--bind", str(folder)]):
+    with bound(folder):
         subprocess.run([*_sudo(), "mount", "-o", "remount,bind,ro", str(folder)], check=True)
         yield folder
+
+
+@contextlib.contextmanager
+def bound(folder: Path) -> Iterator[None]:
+    """Mount a folder on itself: the same file system, but nothing is renamed across."""
+    with _mounted(folder, ["--bind", str(folder)]):
+        yield
 
 
 @contextlib.contextmanager
