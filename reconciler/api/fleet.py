@@ -11,7 +11,7 @@ from reconciler.api.pod_parts import VolumeKind
 class Prune(Spec):
     """A removal of more than `maxCount` services, or of more than `maxShare` of them when four
     or more would go, waits for its confirm token. Counted over the whole fleet, since the revision
-    that was applied last."""
+    that was applied last. So does a removal of all services of a target that has several."""
 
     max_count: Annotated[
         int,

@@ -31,6 +31,7 @@ from reconciler.cli.overrides import overrides_of
 from reconciler.console.edge import Exit, tell, wants_colour, width_of
 from reconciler.core.observation import Instance, Observation, TargetState, starts_again
 from reconciler.core.plan import Plan
+from reconciler.core.prune import Before
 from reconciler.fleet.fleet import Fleet
 from reconciler.loop.desired import Desired
 from reconciler.placement.pods import target_of
@@ -87,7 +88,9 @@ def _between(args: argparse.Namespace, source: Source, headers: Headers) -> int:
     desired = read_desired(source, base_paths, read, base, overrides, headers.facts)
     observed = _as_planned(base, desired)
     say_unknown(headers)
-    return _show(args, desired.plan(observed, args.confirm), desired, observed)
+    services = (ref.label for ref in base.fleet.objects if ref.kind == "InferenceService")
+    plan = desired.plan(observed, args.confirm, Before(services=frozenset(services)))
+    return _show(args, plan, desired, observed)
 
 
 def _compared(args: argparse.Namespace, source: Source, planned: Inspection) -> int:

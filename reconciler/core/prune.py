@@ -10,17 +10,19 @@ from reconciler.api.fleet import Prune
 from reconciler.core.observation import Observation
 from reconciler.core.plan import ENDED, Action, Blocked, Change, Restart
 
-_LEAST = 4  # fewer are never a large share: a fleet of two may lose both
+_LEAST = 4  # fewer are never a large share of a fleet
+_SEVERAL = 2  # a target that has this many is not left without any unasked
 _UNSTATED = Prune.model_construct()
 
 
 @dataclass(frozen=True, slots=True)
 class SinceApplied:
     """What became of the fleet since the revision that a target applied last: the names of the
-    services that are no longer declared, and how many were."""
+    services that are no longer declared, how many were, and the names of those that were not."""
 
     gone: frozenset[str]
     total: int
+    new: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +74,9 @@ def prune_token(removals: Collection[Change]) -> str:
 def guard_removals(
     changes: list[Change], observed: Observation, limits: PruneLimits
 ) -> tuple[list[Change], list[Blocked]]:
-    """Hold back removals beyond the Fleet's limits, whatever would end what another fleet started,
-    and what a drained node would stop, until their token is confirmed.
+    """Hold back removals beyond the Fleet's limits, removals of all services of a target that has
+    several, whatever would end what another fleet started, and what a drained node would stop,
+    until their token is confirmed.
 
     An agent sees its own node, a plan for all nodes sees each of them. Both count the whole fleet,
     by the revisions alone: what was declared when the target applied one last, and is no longer.
@@ -85,10 +88,19 @@ def guard_removals(
     if theirs and (stuck := guard(theirs, _running(observed), limits)):
         blocked.append(stuck)
         staying += theirs
-    for together in _together(own, observed, limits).values():
-        if unconfirmed := _unconfirmed(together, limits):
+    emptied = _emptied(changes, observed, limits) if own else set()
+    for token, together in _together(own, observed, limits).items():
+        if token in limits.confirmed:
+            continue
+        if unconfirmed := _unconfirmed(together, token, limits):
             blocked.append(unconfirmed)
             staying += together.removals
+            continue
+        for target in sorted({c.target for c in together.removals} & emptied):
+            all_there = [c for c in together.removals if c.target == target]
+            if len(all_there) >= _SEVERAL:
+                blocked.append(_unconfirmed_end(all_there, token))
+                staying += all_there
     stays = {(c.target, c.ref) for c in staying}
     kept = [c for c in changes if (c.target, c.ref) not in stays] if stays else changes
     return kept, blocked
@@ -123,12 +135,31 @@ def _together(
     return groups
 
 
-def _unconfirmed(together: _Together, limits: PruneLimits) -> Blocked | None:
+def _emptied(changes: list[Change], observed: Observation, limits: PruneLimits) -> set[str]:
+    """Return the targets that keep none of their services. A service that is placed there by the
+    changes is kept, unless this revision adds it to the fleet: a rename replaces all of them."""
+    going = {(c.target, c.ref) for c in changes if _is_removal(c)}
+    there = {(i.target, i.ref) for i in observed.instances} | {(c.target, c.ref) for c in changes}
+    new = {target: since.new for target, since in limits.since.items()}
+    keeping = {target for target, ref in there - going if ref.label not in new.get(target, ())}
+    return {target for target, _ in going} - keeping
+
+
+def _unconfirmed_end(all_there: Sequence[Change], token: str) -> Blocked:
+    """Return the question about the removals of all services of one target."""
+    first, refs = all_there[0], tuple(change.ref for change in all_there)
+    message = (
+        f"all {len(refs)} services of {first.target.replace('/', ' ')} would stop."
+        f" {_if_meant(token)}"
+    )
+    return Blocked(first.ref, "NeedsConfirmation", message, first.source, first.target, refs, token)
+
+
+def _unconfirmed(together: _Together, token: str, limits: PruneLimits) -> Blocked | None:
     """Why these have to be confirmed; None: they have not."""
     count, total, going = len(together.since.gone), together.since.total, together.removals
-    token = removal_token(together.since.gone)
     large = count >= _LEAST and count > limits.max_share * total
-    if (count <= limits.max_count and not large) or token in limits.confirmed:
+    if count <= limits.max_count and not large:
         return None
     refs = tuple(dict.fromkeys(c.ref for c in going))
     part = "" if len(refs) == count else f", {len(refs)} of them here"

@@ -58,7 +58,7 @@ class DeclaredSince:
         if services is None:
             return None
         declared = {ref.label for ref in self._services()}
-        return SinceApplied(services - declared, len(services))
+        return SinceApplied(services - declared, len(services), frozenset(declared - services))
 
     def _services(self) -> Iterator[ObjectRef]:
         """Every service that has a document, also one with an error."""

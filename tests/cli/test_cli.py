@@ -758,6 +758,30 @@ def test_a_plan_against_a_revision_never_removes_what_a_node_would_hold(
     assert "holds what it runs" in plan["unreachable"][0]["message"]
 
 
+def test_a_plan_that_renames_all_services_of_a_node_waits_for_its_token_in_every_format(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = {"placement": {"nodes": ["mac"]}}
+    files = {"node.yaml": node("mac"), "model.yaml": model()}
+    repo = Repo.create(tmp_path)
+    repo.publish(files | {f"{name}.yaml": service(name, **here) for name in "abc"})
+    for name in "abc":
+        (repo.work / f"{name}.yaml").rename(repo.work / f"new-{name}.yaml")
+        repo.write(f"new-{name}.yaml", service(f"new-{name}", **here))
+    plan = ("plan", "--from", "HEAD", "-C", repo.work)
+
+    code, out, _ = run(capsys, *plan, "-o", "json")
+    texts = [run(capsys, *plan, "-o", form)[1] for form in ("text", "markdown")]
+
+    (question,) = json.loads(out)["blocked"]
+    assert (code, question["reason"]) == (3, "NeedsConfirmation")
+    assert question["message"].startswith("all 3 services of node mac would stop. If that is meant")
+    assert all(f"--confirm {question['confirm']}" in text for text in texts)
+    assert run(capsys, *plan, "--confirm", question["confirm"])[0] == 2
+    repo.write("fleet.yaml", document("Fleet", "fleet", {"confirm": [question["confirm"]]}))
+    assert run(capsys, *plan)[0] == 2
+
+
 @pytest.mark.parametrize("path", [(), ("--path", "more")])
 def test_a_plan_against_a_commit_without_the_fleets_folder_is_that_of_a_new_fleet(
     path: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]

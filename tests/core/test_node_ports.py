@@ -30,7 +30,7 @@ def plan(
     cached: str = SHA,
 ) -> Plan:
     """Of the node `mac`, of `mini`, where services move to and from, and of a cluster. `cached` is
-    the only model there."""
+    the only model there. Removals are confirmed."""
     state = {
         target: TargetState(
             target,
@@ -41,8 +41,15 @@ def plan(
         )
         for target in (MAC, MINI, PROD)
     }
-    policy = Policy(prune=PruneLimits(max_count=100, max_share=1.0))
-    return make_plan("rev", wanted, (), Observation(state, running), policy, FixedCauses())
+    confirmed: frozenset[str] = frozenset()
+    while True:
+        policy = Policy(prune=PruneLimits(confirmed=confirmed))
+        made = make_plan("rev", wanted, (), Observation(state, running), policy, FixedCauses())
+        asked = frozenset(b.token for b in made.blocked if b.token)
+        if not asked:
+            return made
+        assert asked.isdisjoint(confirmed)
+        confirmed |= asked
 
 
 def wants(name: str, port: int | None, **changes: Any) -> Workload:

@@ -441,15 +441,68 @@ def test_removing_the_last_service_is_obeyed() -> None:
     assert made.blocked == ()
 
 
-def test_three_of_three_may_go_but_four_of_five_may_not() -> None:
-    three = plan([], observed(*(instance(f"s{i}") for i in range(3))))
+def test_three_of_four_may_go_but_neither_four_of_five_nor_all_of_two() -> None:
+    three = plan([workload("s3")], observed(*(instance(f"s{i}") for i in range(4))))
     four = plan([workload("s4")], observed(*(instance(f"s{i}") for i in range(5))))
+    last = plan([], observed(instance("s0")))
+    both = plan([], observed(instance("s0"), instance("s1")))
+    (question,) = both.blocked
+    assert question.token is not None
+    confirmed = plan(
+        [], observed(instance("s0"), instance("s1")), confirmed=frozenset({question.token})
+    )
 
-    assert len(three.changes) == 3
+    assert (len(three.changes), len(last.changes)) == (3, 1)
     assert [b.reason for b in four.blocked] == ["NeedsConfirmation"]
+    assert both.changes == ()
+    assert question.message.startswith(
+        "all 2 services of node mac would stop. If that is meant, commit"
+    )
+    assert len(confirmed.changes) == 2
 
 
-def test_a_plan_for_all_nodes_and_each_of_their_agents_count_the_whole_fleet() -> None:
+def test_all_services_of_a_node_wait_for_a_confirmation_also_once_new_ones_run() -> None:
+    old, new = [instance("s0"), instance("s1")], [workload("t0"), workload("t1")]
+    since = _since(old, new)
+
+    first = plan(new, observed(*old), since=since)
+    later = plan(new, observed(*old, *(instance(w.ref.name, of=w) for w in new)), since=since)
+
+    assert set(actions(first).values()) == {"create"}
+    assert later.changes == ()
+    assert [b.token for b in first.blocked] == [b.token for b in later.blocked] != []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "also_there", "is_asked"),
+    [
+        pytest.param([], [], True, id="nothing stays"),
+        pytest.param([workload("c")], [], False, id="another comes"),
+        pytest.param([workload("c")], [instance("c")], False, id="another stays"),
+        pytest.param([workload("c", node="mini")], [instance("c")], False, id="another moves away"),
+        pytest.param([workload("c", node="mini")], [], True, id="another is placed elsewhere"),
+        pytest.param(
+            [workload("c", settings={"contextSize": 1})], [instance("c")], False, id="is replaced"
+        ),
+        pytest.param([], [instance("c", of=workload("c", node="mini"))], True, id="on two nodes"),
+    ],
+)
+def test_a_node_that_keeps_or_receives_a_service_is_not_left_without_any(
+    wanted: list[Workload], also_there: list[Instance], is_asked: bool
+) -> None:
+    state = {f"node/{n}": TargetState(f"node/{n}", reachable=True) for n in ("mac", "mini")}
+    seen = Observation(state, (instance("a"), instance("b"), *also_there))
+
+    made = plan(wanted, seen)
+
+    questions = [(b.target, [r.name for r in b.holds]) for b in made.blocked if b.token]
+    assert questions == ([(NODE, ["a", "b"])] if is_asked else [])
+    removed = {c.ref.name for c in made.changes if c.reason == "Removed"}
+    assert removed.isdisjoint("ab") if is_asked else removed == {"a", "b"}
+
+
+@pytest.mark.parametrize("share", [0.3, 1.0], ids=["a large share", "all of each node"])
+def test_a_plan_for_all_nodes_and_each_of_their_agents_count_the_whole_fleet(share: float) -> None:
     labels = frozenset(f"default/s{i}" for i in range(4))
     nodes = {f"node/{name}": TargetState(f"node/{name}", reachable=True) for name in "ab"}
     there = [instance(f"s{i}", target=f"node/{'ab'[i % 2]}") for i in range(4)]
@@ -458,11 +511,11 @@ def test_a_plan_for_all_nodes_and_each_of_their_agents_count_the_whole_fleet() -
     def held(*names: str, **limits: Any) -> list[str | None]:
         targets = {f"node/{name}": nodes[f"node/{name}"] for name in names}
         seen = Observation(targets, tuple(i for i in there if i.target in targets))
-        return [
-            b.token for b in plan([], seen, since=dict.fromkeys(targets, last), **limits).blocked
-        ]
+        since = dict.fromkeys(targets, last)
+        made = plan([], seen, since=since, max_share=share, **limits)
+        return [b.token for b in made.blocked]
 
-    (token,) = held("a", "b")
+    (token,) = set(held("a", "b"))
 
     assert token
     assert held("a") == held("b") == [token]
@@ -652,7 +705,8 @@ def test_the_order_of_what_is_handed_in_does_not_matter(world: Any, random: Any)
 @given(worlds())
 def test_after_one_pass_a_second_plan_is_empty(world: Any) -> None:
     wanted, running = world
-    everything = {"max_count": 100, "max_share": 1.0}
+    asked = plan(wanted, observed(*running)).blocked
+    everything = {"confirmed": frozenset(b.token for b in asked if b.token)}
     first = plan(wanted, observed(*running), **everything)
     after = {i.ref: i for i in running}
     for change in first.changes:
@@ -691,13 +745,20 @@ def test_no_node_is_given_more_memory_than_its_budget_less_what_others_use(
 def test_adding_a_service_changes_nothing_about_the_others_that_run(world: Any) -> None:
     wanted, running = world
     more = [*wanted, workload("zz-new", needs=need(3 * GIB))]
-    guard = {"max_count": 100, "max_share": 1.0}
 
-    before = plan(wanted, observed(*running), **guard)
-    after = plan(more, observed(*running), **guard)
+    before = plan(wanted, observed(*running), since=_since(running, wanted))
+    after = plan(more, observed(*running), since=_since(running, more))
 
-    kept = [replace(c, impact=c.impact) for c in after.changes if c.ref.name != "zz-new"]
-    assert [(c.action, c.ref) for c in kept] == [(c.action, c.ref) for c in before.changes]
+    kept = [(c.action, c.ref) for c in after.changes if c.ref.name != "zz-new"]
+    assert kept == [(c.action, c.ref) for c in before.changes]
+    questions = [[b.token for b in made.blocked if b.token] for made in (before, after)]
+    assert questions[0] == questions[1]
+
+
+def _since(running: list[Instance], wanted: list[Workload]) -> dict[str, SinceApplied]:
+    """The history of a node that runs what the revision before declared."""
+    before, now = ({each.ref.label for each in of} for of in (running, wanted))
+    return {NODE: SinceApplied(frozenset(before - now), len(before), frozenset(now - before))}
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,9 @@ def test_the_lower_limits_count_and_a_question_says_when_they_are_those_of_befor
     [
         (10, 100, {}, False),
         (11, 100, {}, True),
-        (3, 3, {}, False),  # few are never a large share
+        (3, 4, {}, False),  # few are never a large share
+        (1, 1, {}, False),
+        (2, 2, {"max_share": 1.0}, True),  # a node with several is left with none
         (4, 12, {"max_share": 0.33}, True),
         (4, 16, {"max_share": 0.25}, False),  # as much as the limit
         (1, 9, {"max_count": 0}, True),

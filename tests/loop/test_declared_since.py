@@ -213,7 +213,7 @@ def test_what_is_no_longer_declared_is_counted_since_what_each_target_applied_la
 
 
 def test_without_commits_only_our_own_journal_knows_what_was_declared(told: Told) -> None:
-    declares = SinceApplied(frozenset({"default/b"}), 2)
+    declares = SinceApplied(frozenset({"default/b"}), 2, new=GONE)
     applied = _applied(told, mac="begun")
 
     assert told.unversioned.since.removed(applied, Before()) == {}

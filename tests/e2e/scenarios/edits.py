@@ -135,6 +135,21 @@ SERVICES = (
         counts="1 NeedsConfirmation",
     ),
     Scenario(
+        "two of two are removed",
+        before=running("a", "b"),
+        after=(gone("a", "b"),),
+        codes="3 3 3",
+        counts="1 NeedsConfirmation",
+        words=("all 2 services of node here would stop. If that is meant, commit",),
+    ),
+    Scenario(
+        "two of two are renamed",
+        before=running("a", "b"),
+        after=(gone("a", "b"), serve("c"), serve("d")),
+        codes="3 3 3",
+        counts="2 create, 1 NeedsConfirmation",
+    ),
+    Scenario(
         "the only one is removed",
         before=running("a"),
         after=(gone("a"),),
