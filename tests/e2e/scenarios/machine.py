@@ -185,7 +185,7 @@ STATE = (
         after=(_file_at(), serve("a")),
         codes="1 1 1",
         counts="no plan",
-        words=("the state directory cannot be used", "choose another with --state-dir"),
+        words=("this is not a folder", "choose another with --state-dir"),
     ),
     Scenario(
         "nothing can be written to the state directory",
