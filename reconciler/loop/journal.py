@@ -128,8 +128,7 @@ class SourceJournal:
         foreign = self.foreign
         if not foreign or (self._record.applied and self._is_ours(self._record.applied)):
             return
-        labels = (w.ref.label for w in desired.assignment.workloads)
-        own = tuple(sorted(label for label in labels if label not in foreign))
+        own = tuple(sorted(label for label in self._services_of(desired) if label not in foreign))
         if own != self._record.others.get(self._fleet, ()):
             others = {**self._record.others, self._fleet: own}
             self._write(replace(self._record, others=others))
@@ -191,7 +190,7 @@ class SourceJournal:
         """Remember the revision, once. Raises StateError."""
         revision, loaded = desired.fleet.revision, desired.loaded
         last, others = self.last, self._record.others
-        labels = tuple(w.ref.label for w in desired.assignment.workloads)
+        labels = self._services_of(desired)
         if last and (last.location, last.revision, others) == (self._source.location, revision, {}):
             # Also while a newer one is refused, which stays known. What was blocked by its model's
             # file may run by now; what runs and is blocked by now stays.
@@ -217,6 +216,17 @@ class SourceJournal:
         self._write(replace(self._record, applied=now, others={}))
         if accepted(self._file.path) == revision:
             withdraw(self._file.path)
+
+    def _services_of(self, desired: Desired) -> tuple[str, ...]:
+        """Return the services that this revision runs. A service that ran before, is declared still
+        and is held is one of them: another fleet may not remove it unasked."""
+        placed = tuple(w.ref.label for w in desired.assignment.workloads)
+        last = self._record.applied
+        is_ours = last is not None and self._is_ours(last)
+        before = last.services if last and is_ours else self._record.others.get(self._fleet, ())
+        declared = {ref.label for refs in desired.loaded.files.values() for ref in refs}
+        known = frozenset(placed)
+        return (*placed, *(s for s in before if s in declared and s not in known))
 
     @property
     def knows_this_fleet(self) -> bool:

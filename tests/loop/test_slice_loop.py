@@ -106,6 +106,27 @@ def test_a_file_that_cannot_be_read_keeps_what_stood_in_it_also_after_a_restart(
     assert agent.said.plans[-1].blocked == ()
 
 
+@pytest.mark.parametrize(
+    "broken",
+    [BROKEN, "<html>sign in</html>\n", placed("chat", contextSize=-1), placed("chat", "nowhere")],
+    ids=["syntax", "header", "schema", "placement"],
+)
+def test_a_held_service_is_not_removed_unasked_by_another_fleet(
+    agent: Agent, broken: str, tmp_path: Path
+) -> None:
+    agent.repo.publish({"chat.yaml": broken, "more.yaml": placed("more")})
+    assert agent.one_pass() == {"chat", "more"}
+    (tmp_path / "other").mkdir()
+    agent.repo = Repo.create(tmp_path / "other")
+    agent.repo.publish({"mac.yaml": node("mac"), "model.yaml": model()})
+    agent.restart()
+
+    assert agent.one_pass() == {"chat", "more"}
+    (question,) = agent.said.plans[-1].blocked
+    assert {ref.label for ref in question.holds} == {"default/chat", "default/more"}
+    assert "another fleet" in question.message
+
+
 @pytest.mark.parametrize("broken", [BROKEN, "<html>sign in</html>\n"], ids=["syntax", "header"])
 def test_a_program_that_refuses_whole_revisions_removes_nothing_that_an_agent_held(
     agent: Agent, broken: str
