@@ -28,7 +28,7 @@ from reconciler.cli.fleet import (
 from reconciler.cli.headers import headers_of, say_unknown
 from reconciler.cli.inspection import Inspection, open_inspection
 from reconciler.cli.overrides import overrides_of
-from reconciler.console.edge import Exit, tell, wants_colour, width_of
+from reconciler.console.edge import Exit, tell, tell_error, wants_colour, width_of
 from reconciler.core.observation import Instance, Observation, TargetState, starts_again
 from reconciler.core.plan import Plan
 from reconciler.core.prune import Before
@@ -161,7 +161,7 @@ def _say_last_good(
 ) -> None:
     """The newest revision cannot be had or used: a loop keeps what it applied last."""
     if failure is not None:
-        tell(printable(str(failure)))
+        tell_error(failure)
     revision = planned.fleet.revision
     applied = {
         target.partition("/")[2]: state.revision.applied

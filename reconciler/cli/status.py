@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.api.errors import InvalidFleet, SourceError
 from reconciler.cli.options import add_agent_options, add_local_options, check_output
-from reconciler.console.edge import Exit, tell
+from reconciler.console.edge import Exit, tell, tell_error
 from reconciler.console.option import add_view_options
 from reconciler.report.terminal import printable
 
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     except (SourceError, InvalidFleet) as error:
         if args.local is None:
             raise
-        tell(printable(str(error)))
+        tell_error(error)
         show(args, _without_fleet(args))
         return Exit.FAILED
 
@@ -66,7 +66,7 @@ def _show(args: argparse.Namespace, at: Inspection) -> int:
     if args.follow:
         return follow(args, _Newest(args, at).status)
     if at.findings.failure is not None:
-        tell(printable(str(at.findings.failure)))
+        tell_error(at.findings.failure)
     everything = local.as_reported_here(args, observe_status(at))
     status = chosen(args, everything)
     show(args, status)

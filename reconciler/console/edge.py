@@ -50,8 +50,7 @@ def guarded(run: Callable[[], int], program: str) -> int:
         tell(f"{program}: {printable(str(error))}")
         return Exit.USAGE
     except InvalidFleet as error:
-        for problem in error.problems:
-            tell(printable(str(problem)))
+        tell_error(error)
         return Exit.FAILED
     except ReconcilerError as error:
         from reconciler.source.address import redact_url
@@ -98,6 +97,13 @@ def _prepare_streams() -> None:
 def tell(text: str) -> None:
     """Lines for people, on stderr: none is broken within a word."""
     _print(text, sys.stderr, None)
+
+
+def tell_error(error: ReconcilerError) -> None:
+    """Print an error on stderr. Each problem of a revision has a line of its own."""
+    problems = error.problems if isinstance(error, InvalidFleet) else (error,)
+    for problem in problems:
+        tell(printable(str(problem)))
 
 
 def show(text: str, indent_columns: int | None = None) -> None:

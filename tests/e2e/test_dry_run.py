@@ -154,11 +154,12 @@ def test_a_file_that_was_cut_to_nothing_is_no_removal_in_a_plan_either(
     fleet.push_service("chat")
     base = fleet.repo.head()
     assert machine.reconcile("-C", fleet.url, "--local", "--once").code == OK
-    fleet.repo.publish({"services/chat.yaml": ""}, "Cut it")
+    broken = service("two", "tiny", contextSize=-1)
+    fleet.repo.publish({"services/chat.yaml": "", "services/two.yaml": broken}, "Cut it")
 
     local = machine.reconcile("-C", fleet.url, "--dry-run", "--local")
     merge = machine.reconcile("-C", str(fleet.repo.work), "--dry-run", "--from", base)
-    fleet.push_removal("chat")
+    fleet.push_removal("chat", "two")
     removed = machine.reconcile("-C", fleet.url, "--dry-run", "--local", "-o", "json")
 
     assert f"this is the plan of {base[:12]}, which was applied last" in local.err
@@ -167,6 +168,7 @@ def test_a_file_that_was_cut_to_nothing_is_no_removal_in_a_plan_either(
     for refused in (local, merge):
         assert refused.code == FAILED
         assert "services/chat.yaml:1:1: contained documents of the fleet" in refused.err
+        assert "\nservices/two.yaml:" in refused.err  # a line for each problem
     assert removed.code == CHANGES
     assert [c["action"] for c in removed.json()["changes"]] == ["delete"]
 
