@@ -126,6 +126,7 @@ class AgentSteps(Listener):
         if is_new:
             self._is_saved = False
             _log.warning("%s: %s", state.root, _ANEW)
+        self._agent.processes.mend_records()
         if not self._is_saved:
             self._save()
             note_suspended(state, self._suspended)

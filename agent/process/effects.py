@@ -128,6 +128,9 @@ class Effects:
     def load(self) -> tuple[ProcessRecord, ...]:
         return self._records.load()
 
+    def set_damaged_aside(self) -> bool:
+        return self._records.set_damaged_aside()
+
     def forget(self, ref: ObjectRef) -> None:
         try:
             self._records.remove(ref)

@@ -128,6 +128,10 @@ class Processes:
         """Write every record again: the state directory was made anew."""
         self.call(self._units.save_each)
 
+    def mend_records(self) -> None:
+        """Write records again that were damaged on the disk: other programs read them."""
+        self.call(self._units.mend_records)
+
     def call(self, function: Callable[[], T]) -> T:
         """Run a short function in the owner thread, after everything submitted before.
 

@@ -20,12 +20,13 @@ from reconciler.atomic import sync_directory
 from reconciler.core.observation import Location
 from reconciler.fleet.command import Command, KeyPlace, Probe
 from reconciler.fleet.workload import PoolNeed
-from reconciler.ownfile import Damaged, glance, move_aside, read_json
+from reconciler.ownfile import Damaged, Unreadable, glance, move_aside, read_json
 
 _VERSION = 1
 _NEWER = "the record was written by a newer version of this program and cannot be read"
 _STAYS = "it stays as it is, and so does its process: upgrade again"
 _LOST = "if its process still runs, the next start of its service takes it back, or ends it"
+_AGAIN = "the agent that runs here writes the record again"
 _ELSEWHERE = "its process was started from another state directory, which is there: not taken over"
 _log = logging.getLogger(__name__)
 
@@ -80,6 +81,19 @@ class Records:
         """Like `read_all`; damaged files are moved aside and logged."""
         records = (self._read(path, move=True) for path in self._paths())
         return tuple(record for record in records if record is not None)
+
+    def set_damaged_aside(self) -> bool:
+        """Move damaged records aside and log each. True if there were any."""
+        there = self._paths()
+        for path in there:
+            try:
+                read_json(path, _parse)
+            except Unreadable:
+                continue
+            except Damaged as error:
+                if not _is_newer(path):
+                    move_aside(path, str(error), _AGAIN)
+        return self._paths() != there
 
     def _paths(self) -> tuple[Path, ...]:
         return tuple(sorted(self._state.records.glob("*.json")))

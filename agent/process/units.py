@@ -107,6 +107,12 @@ class Units:
             self._effects.save(unit)
             self._effects.restore_key(unit)
 
+    def mend_records(self) -> None:
+        """Write every record again if one is damaged on the disk."""
+        if self._effects.set_damaged_aside():
+            for unit in self._units.values():
+                self._effects.save(unit)
+
     def stop_each(self) -> None:
         for ref in tuple(self._units):
             self.feed(ref, events.Stop())

@@ -103,6 +103,7 @@ def test_damaged_files_cost_one_line_each_and_no_service(machine: Machine, fleet
     machine.wait_ready("third")
     lines = warnings(running)
     assert all(sum(f"{file} " in line for line in lines) <= 1 for file in damaged), lines
+    assert machine.wait_ready("chat").pid == first.pid  # by a record that was written again
     running.end()
     machine.daemon(*words).wait_said("msg=plan")
     assert machine.wait_ready("chat").pid == first.pid
