@@ -134,6 +134,7 @@ class StateDir:
         now, and locked, and nothing that the owner wrote is in it. StateError where it cannot be
         made, StateInUse where another process owns what is there."""
         if self._lock.is_in_place:
+            self._reserve()  # a stop may have taken it while the disk was full
             return False
         self._make()
         try:

@@ -83,6 +83,12 @@ def test_a_stop_by_hand_finds_room_on_a_full_disk(
     Stopped(full).add({ref("chat"): "digest", ref("more"): "digest"}, {})
     assert read_stopped(full).keys() == {ref("chat"), ref("more")}
 
+    assert not full.keep()
+    (full.root / "of somebody else").unlink()
+    assert not full.keep()  # a later pass of the owner, with room again
+    fill(full.root / "of somebody else")
+    requests.ask(full, requests.STOP, [ref("more")])
+
 
 def test_a_start_leaves_the_reserve_to_stops_and_names_what_may_go(full: StateDir) -> None:
     full.lock()
