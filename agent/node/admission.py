@@ -34,8 +34,8 @@ class Obstacles:
     _shared: dict[str, str | None] = field(default_factory=dict)
 
     def of(self, workload: Workload, *, port: int | None, is_here: bool) -> Obstacle | None:
-        """What keeps a service from being started; None: nothing that can be seen. `port`: what it
-        would have, None: none is left. `is_here`: its models are."""
+        """Return the first visible obstacle to a start; None if there is none. `port`: the port of
+        the service, None if none is left. `is_here`: its models are in the store."""
         sends_key = RUNTIMES[workload.runtime].key_variable is not None
         sends_key = sends_key and workload.listen.expose == "key"
         return first_obstacle(

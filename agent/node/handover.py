@@ -132,7 +132,7 @@ class Handover:
         return known
 
     def _why_unasked(self, ref: ObjectRef, home: str) -> str | None:
-        """Why nobody can be asked for a successor; None: its agent can."""
+        """Return why no agent can be asked for a successor; None if its agent can."""
         kind, _, name = home.partition("/")
         ends = f"`fleet-agent stop {ref.label}` here ends this copy once it is ready there"
         if kind != "node":
@@ -148,7 +148,7 @@ class Handover:
         return None
 
     def _client(self, successor: Successor) -> AgentClient | None:
-        """Who is asked for a successor; None: nobody."""
+        """Return the client of a successor's agent; None if no agent can be asked."""
         kind, _, name = successor.home.partition("/")
         client = self._clients.get(name) if kind == "node" else None
         return client if client is not None and client.is_authentic else None
@@ -207,7 +207,7 @@ def read_moves(file: Path) -> Moves:
 def _answers(
     client: AgentClient, labels: Iterable[str], moves: Moves
 ) -> Iterator[tuple[str, Successor]]:
-    """What an agent says of these services now."""
+    """Return the state of these services as their agent reports it now."""
     from reconciler.report.nodestate import verdicts_of
 
     try:

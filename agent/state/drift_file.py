@@ -26,8 +26,8 @@ def drift_file(state: StateDir) -> Path:
 
 
 def read_drifts(file: Path, *, is_owner: bool = False) -> Known:
-    """What was written last; nothing where that is not there, or damaged. Its owner moves a damaged
-    file aside."""
+    """Return the drifts that were written last; none if the file is missing or damaged. The owner
+    moves a damaged file aside."""
     read = read_or_move if is_owner else glance
     return read(file, _known) or {}
 

@@ -23,8 +23,8 @@ NOT_APPLIED = "NotApplied"  # the attempt failed; the next pass tries again
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """Why a service is not as it is declared. `is_blocked`: it is blocked on the node where it is
-    declared. A copy that waits for its successor elsewhere is shown with what it waits for."""
+    """The reason that a service differs from its declaration. `is_blocked`: it is blocked on the
+    node where it is declared. A copy that awaits its successor is shown with that reason."""
 
     ref: ObjectRef
     reason: str

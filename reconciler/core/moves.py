@@ -85,7 +85,7 @@ def _awaits(
     running: Mapping[_Key, Instance],
     interrupted: set[_Key],
 ) -> str:
-    """Why the copy has to stay; empty: its successor is ready and goes on."""
+    """Return why the copy has to stay; empty if its successor is ready and keeps running."""
     assert change.home is not None
     home = observed.targets.get(change.home)
     if home is None:
@@ -121,7 +121,7 @@ def _why_stuck(
 def _refusal(
     change: Change, refusals: Mapping[tuple[str | None, ObjectRef], Blocked], observed: Observation
 ) -> tuple[str, str] | None:
-    """Why the successor does not become ready, as this plan and the target there have it."""
+    """Return why the successor does not become ready, by this plan and its target."""
     assert change.home is not None
     want, home = change.desired, observed.targets.get(change.home)
     if home is None:
